@@ -23,7 +23,7 @@ struct piece {
 
 struct uses {
     int n_reads, n_writes;
-    struct piece reads[2 * KERNEL_IN], writes[KERNEL_OUT + KERNEL_IN + 1];
+    struct piece reads[2 * KERNEL_IN + 1], writes[KERNEL_OUT + KERNEL_IN + 2];
 };
 
 static bool overlap(const struct piece *a, const struct piece *b)
@@ -72,6 +72,14 @@ static size_t bytes_of(const struct instruction *made, const struct kernel_tenso
                        : (size_t)shape_count(&tensor->shape) * dtype_size(tensor->dtype);
 }
 
+static void add_convert(const struct plan_convert *c, const struct place_block *placed,
+                        struct uses *out)
+{
+    out->reads[out->n_reads++] =
+        piece_of(&c->from, c->count * dtype_size(c->from_dtype), placed);
+    out->writes[out->n_writes++] = piece_of(&c->to, c->count * dtype_size(c->to_dtype), placed);
+}
+
 static void find_uses(const struct instruction *made, const struct place_block *placed,
                       struct uses *out)
 {
@@ -84,13 +92,10 @@ static void find_uses(const struct instruction *made, const struct place_block *
     for (int i = 0; i < problem->n_out; i++)
         out->writes[out->n_writes++] =
             piece_of(&made->out[i], bytes_of(made, &problem->out[i]), placed);
-    for (int i = 0; i < made->n_converts; i++) {
-        const struct plan_convert *c = &made->converts[i];
-        out->reads[out->n_reads++] =
-            piece_of(&c->from, c->count * dtype_size(c->from_dtype), placed);
-        out->writes[out->n_writes++] =
-            piece_of(&c->to, c->count * dtype_size(c->to_dtype), placed);
-    }
+    for (int i = 0; i < made->n_converts; i++)
+        add_convert(&made->converts[i], placed, out);
+    if (made->gives.count > 0)
+        add_convert(&made->gives, placed, out);
     if (made->has_scratch)
         out->writes[out->n_writes++] = piece_of(&scratch, 0, placed);
 }
@@ -120,7 +125,8 @@ static bool makes_gradients_alone(const struct plan *plan, int n)
             return false;
     }
     for (int i = 0; i < made->problem.n_out; i++) {
-        if (made->out[i].base != BASE_GRAD)
+        const bool is_turned = i == 0 && made->gives.count > 0;
+        if ((is_turned ? made->gives.to : made->out[i]).base != BASE_GRAD)
             return false;
     }
     return true;

@@ -34,6 +34,7 @@ struct setup {
     float max_norm;
     double lr; /* 0: a small one */
     bool sequence, recompute, dense;
+    bool inward; /* filters lie as on GPUs: with the same bits */
     bool
         joined; /* as on GPUs; the CPU joins batch norms' gradients by other kernels, with other bits */
     int n_steps;
@@ -104,6 +105,7 @@ static enum status make_graph(const struct job *job, struct axes_place place,
         .bucket_bytes = setup->bucket_bytes,
         .apart = true,
         .epilogues = setup->joined,
+        .inward = setup->inward,
         .recompute = setup->recompute,
         .dense = setup->dense,
         .zero = axes->zero,
@@ -525,6 +527,7 @@ static void compare_pipelines(const struct setup *of, size_t begin, size_t end)
         setup = *of;
         setup.axes = axes;
         setup.recompute = i == 1;
+        setup.inward = true;
         struct outcome split = run(&setup);
         check_same(&setup, &one, &split);
         check_heard(&setup, &split);
@@ -713,8 +716,10 @@ static void compare_parts(const struct setup *of, int ranks, size_t *out_bytes)
 
     setup.axes.dp = 1;
     setup.axes.zero = 0;
+    setup.inward = setup.device->draws; /* which goes by where elements lie */
     struct outcome one = run(&setup);
     setup.axes.dp = ranks;
+    setup.inward = true;
     for (setup.axes.zero = 1; setup.axes.zero <= 3; setup.axes.zero++) {
         struct outcome split = run(&setup);
         check_same(&setup, &one, &split);

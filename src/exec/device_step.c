@@ -19,7 +19,21 @@ static void mark_rows(const struct device_side *side, const struct instruction *
                                  (size_t)sum->attrs.rows, side->marks[sum->attrs.bucket]);
 }
 
-/* What it asks of its kernel; what that wants in another type is made first. */
+/* Makes something lie as it is wanted. */
+static void convert(const struct device_side *side, struct device_stream *stream,
+                    const struct plan_convert *c)
+{
+    const struct device_face *face = side->config.face;
+    void *to = parts_address(side, &c->to);
+    const void *from = parts_address(side, &c->from);
+
+    if (c->rows > 0)
+        face->turn(stream, to, from, c->from_dtype, c->rows, c->count / c->rows);
+    else
+        face->convert(stream, to, c->to_dtype, from, c->from_dtype, c->count);
+}
+
+/* What it asks of its kernel; what that wants otherwise is made first. */
 static struct kernel_call call_of(const struct device_side *side,
                                   const struct instruction *instruction,
                                   const struct kernel_step *step)
@@ -33,11 +47,8 @@ static struct kernel_call call_of(const struct device_side *side,
         .stream = stream,
     };
 
-    for (int i = 0; i < instruction->n_converts; i++) {
-        const struct plan_convert *c = &instruction->converts[i];
-        side->config.face->convert(stream, parts_address(side, &c->to), c->to_dtype,
-                                   parts_address(side, &c->from), c->from_dtype, c->count);
-    }
+    for (int i = 0; i < instruction->n_converts; i++)
+        convert(side, stream, &instruction->converts[i]);
     for (int i = 0; i < instruction->problem.n_in; i++)
         call.in[i] = parts_address(side, &instruction->in[i]);
     for (int i = 0; i < instruction->problem.n_out; i++)
@@ -53,6 +64,8 @@ enum status device_put(const struct device_side *side, const struct instruction 
     if (!instruction->kernel)
         return tensor_run(side, instruction->node->op, &call);
     instruction->kernel->run(&call);
+    if (instruction->gives.count > 0)
+        convert(side, call.stream, &instruction->gives);
     if (instruction->node->op == &op_row_sum)
         mark_rows(side, instruction);
     return STATUS_OK;

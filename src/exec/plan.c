@@ -8,7 +8,8 @@
  *
  * On a device that computes in bf16 each value lies in the type that its maker gives it. Parameters are there
  * in both; of anything else that a kernel wants in the other type a copy is made, once, which lives as long
- * as the value itself.
+ * as the value itself. Filters lie as the graph of the step says; kernels that take them one way alone have a turned
+ * copy, and what they make is turned after them.
  */
 #include "exec/plan.h"
 
@@ -515,6 +516,43 @@ static bool has_own_sums(const struct node *node, const struct kernel_problem *p
            node->in[0]->shape.rank == 2 && problem->in[0].shape.dim[0] < PASS_MANY_ROWS;
 }
 
+/* How a value lies: parameters as in the graph where they have places. */
+static enum layout layout_of(const struct maker *maker, const struct value *value)
+{
+    const struct value *placed = value;
+
+    if (value->kind == VALUE_PARAM && value->shape.rank == 4 && !value->flat)
+        placed = graph_find_value(maker->places_of, value->name);
+    return placed ? placed->layout : value->layout;
+}
+
+/* Problems are stated with filters that lie hwio. */
+static void state_usual(struct kernel_problem *problem)
+{
+    for (int i = 0; i < problem->n_in; i++) {
+        if (problem->in[i].layout == LAYOUT_OHWI)
+            problem->in[i].layout = LAYOUT_HWIO;
+    }
+    if (problem->out[0].layout == LAYOUT_OHWI)
+        problem->out[0].layout = LAYOUT_HWIO;
+}
+
+/* What the kernel takes either way it gets as it lies. */
+static void state_as_it_lies(const struct maker *maker, const struct node *node,
+                             const struct kernel *kernel, struct kernel_problem *problem)
+{
+    const struct device_face *face = maker->target ? maker->target->face : NULL;
+
+    if (!face || !face->takes_inward || !kernel || !face->takes_inward(kernel))
+        return;
+    for (int i = 0; i < node->n_in; i++) {
+        if (problem->in[i].layout == LAYOUT_HWIO)
+            problem->in[i].layout = layout_of(maker, node->in[i]);
+    }
+    if (problem->out[0].layout == LAYOUT_HWIO)
+        problem->out[0].layout = node->out[0]->layout;
+}
+
 /* A device whose kernels are the CPU's has the table of choices, too. */
 static enum status choose(const struct maker *maker, const struct node *node,
                           const struct kernel_problem *problem,
@@ -547,31 +585,57 @@ static bool may_go_aside(const struct maker *maker, const struct instruction *ma
     return may && made->node->phase == PHASE_BACKWARD;
 }
 
-/* Where an instruction finds a value in the type that it wants. */
+/* Where an instruction finds a value as it wants it. */
 static struct operand place_input(struct maker *maker, struct instruction *out,
-                                  const struct value *value, enum dtype wanted, int number)
+                                  const struct value *value, const struct kernel_tensor *wanted,
+                                  int number)
 {
     const int root = maker->places[value->id].root;
     const struct place *place = &maker->places[root];
-    const struct operand lies = place->operand;
-    const size_t count = (size_t)shape_count(&maker->shapes[root]);
+    const struct shape *shape = &maker->shapes[root];
+    const bool turns = wanted->layout == LAYOUT_HWIO && layout_of(maker, value) == LAYOUT_OHWI;
+    struct operand lies = place->operand;
+    enum dtype dtype = maker->dtypes[root];
 
-    if (maker->dtypes[root] == wanted)
+    if (dtype != wanted->dtype && lies.base == BASE_PARAM) {
+        lies = (struct operand){ BASE_HALF, lies.offset / 2 };
+        dtype = wanted->dtype;
+    }
+    if (dtype == wanted->dtype && !turns)
         return lies;
-    if (lies.base == BASE_PARAM)
-        return (struct operand){ BASE_HALF, lies.offset / 2 };
+    BUG_ON(!maker->target);
     if (!maker->has_copy[root]) {
+        const size_t count = (size_t)shape_count(shape);
         const int until = place->last_use > number ? place->last_use : number;
         maker->has_copy[root] = true;
         maker->copies[root] =
             (struct operand){ BASE_ARENA,
-                              take(maker, count * dtype_size(wanted), number, until) };
+                              take(maker, count * dtype_size(wanted->dtype), number, until) };
         out->converts[out->n_converts++] =
-            (struct plan_convert){ lies, maker->copies[root], maker->dtypes[root], wanted,
-                                   count };
+            (struct plan_convert){ lies,  maker->copies[root],
+                                   dtype, wanted->dtype,
+                                   count, turns ? (size_t)shape->dim[0] : 0 };
         maker->n_converts++;
     }
     return maker->copies[root];
+}
+
+/* Where an instruction leaves a gradient: a filter's that it makes hwio and that lies otherwise is turned after it. */
+static void place_gradient(struct maker *maker, const struct node *node,
+                           struct instruction *out, int number)
+{
+    const struct kernel_tensor *made = &out->problem.out[0];
+    const size_t count = (size_t)shape_count(&made->shape);
+
+    if (made->layout != LAYOUT_HWIO || node->out[0]->layout != LAYOUT_OHWI)
+        return;
+    BUG_ON(!maker->target);
+    const struct operand apart = { BASE_ARENA, take(maker, count * dtype_size(made->dtype),
+                                                    number, number) };
+    out->gives =
+        (struct plan_convert){ apart,       out->out[0], made->dtype,
+                               made->dtype, count,       count / (size_t)made->shape.dim[0] };
+    out->out[0] = apart;
 }
 
 static void take_scratch(struct maker *maker, struct instruction *out, int number)
@@ -594,12 +658,14 @@ static enum status make_instruction(struct maker *maker, const struct node *node
 
     out->node = node;
     fill_problem(maker, node, problem);
+    state_usual(problem);
     if (!node->op->talks)
         TRY(choose(maker, node, problem, choices, &out->kernel));
+    state_as_it_lies(maker, node, out->kernel, problem);
     place_outputs(maker, node, number);
     take_scratch(maker, out, number);
     for (int i = 0; i < node->n_in; i++)
-        out->in[i] = place_input(maker, out, node->in[i], problem->in[i].dtype, number);
+        out->in[i] = place_input(maker, out, node->in[i], &problem->in[i], number);
     for (int i = 0; i < node->n_in && may_go_aside(maker, out); i++)
         maker->places[maker->places[node->in[i]->id].root].late_use = number + ASIDE_LAG;
     for (int i = 0; i < node->n_out; i++)
@@ -608,6 +674,7 @@ static enum status make_instruction(struct maker *maker, const struct node *node
         let_bucket_pass(maker, &out->out[i], number);
     for (int i = 0; i < node->n_in; i++)
         let_bucket_pass(maker, &out->in[i], number);
+    place_gradient(maker, node, out, number);
     if (out->kernel && out->kernel->prepare)
         TRY(out->kernel->prepare(problem, &out->state));
     return STATUS_OK;
@@ -637,8 +704,8 @@ static enum status make_row_gradient(struct maker *maker, const struct node *sum
         kernel_narrow(problem, maker->target->precision);
     TRY(choose(maker, sum, problem, choices, &out->kernel));
     take_scratch(maker, out, number);
-    out->in[0] = place_input(maker, out, dy, problem->in[0].dtype, number);
-    out->in[1] = place_input(maker, out, ids, DTYPE_I32, number);
+    out->in[0] = place_input(maker, out, dy, &problem->in[0], number);
+    out->in[1] = place_input(maker, out, ids, &problem->in[1], number);
     out->out[0] =
         (struct operand){ BASE_GRAD,
                           (size_t)maker->buckets->begin[sum->attrs.bucket] * sizeof(float) };
@@ -799,6 +866,10 @@ static enum status settle_plan(struct maker *maker, struct plan *plan)
         for (int i = 0; i < made->n_converts; i++) {
             settle_operand(maker, &made->converts[i].from);
             settle_operand(maker, &made->converts[i].to);
+        }
+        if (made->gives.count > 0) {
+            settle_operand(maker, &made->gives.from);
+            settle_operand(maker, &made->gives.to);
         }
     }
     for (int b = 0; b < maker->buckets->count; b++) {

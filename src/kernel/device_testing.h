@@ -26,8 +26,8 @@ enum device_way {
 };
 
 /* Copies the call's inputs to the device, runs `kernel` there and copies its outputs back to where the call has
- * them. `there` is the problem that the device solves: the call's, or that in mixed precision, whose elements are
- * converted on the way. Fails if anything beside the outputs was written, or the inputs. TUTTI_TEST_GUARD=0 leaves the
+ * them. `there` is the problem that the device solves: the call's, that in mixed precision, whose elements are
+ * converted on the way, or one whose filters lie otherwise, which are turned. Fails if anything beside the outputs was written, or the inputs. TUTTI_TEST_GUARD=0 leaves the
  * guards away, so that a checker of the device's own sees where buffers end. */
 MUST_CHECK enum status device_testing_run(const struct device_place *place,
                                           const struct kernel *kernel,

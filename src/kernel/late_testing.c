@@ -147,6 +147,13 @@ static void convert(struct device_stream *stream, void *to, enum dtype to_dtype,
     cpu->convert(stream, to, to_dtype, from, from_dtype, count);
 }
 
+static void turn(struct device_stream *stream, void *to, const void *from, enum dtype dtype,
+                 size_t n_rows, size_t columns)
+{
+    BUG_ON(wait_for(stream) != STATUS_OK);
+    cpu->turn(stream, to, from, dtype, n_rows, columns);
+}
+
 static void add(struct device_stream *stream, float *out, const float *a, const float *b,
                 size_t count)
 {
@@ -237,6 +244,7 @@ static void make_face(bool beside, struct device_face *out)
     out->run_both = narrow->run_both;
     out->leaves_room = leaves_room;
     out->convert = convert;
+    out->turn = turn;
     out->add = add;
     out->mark_rows = mark_rows;
     if (beside)

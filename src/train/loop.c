@@ -152,22 +152,37 @@ static enum status add_result(struct rank *rank, const struct exec_result *resul
     return STATUS_OK;
 }
 
+/* Tells of an interval as soon as the results of its last step are known; a device is not waited for. */
+static enum status tell_if_due(struct rank *rank)
+{
+    const bool is_last = (int64_t)rank->known == rank->job->total_steps;
+    const bool ends = rank->known % (uint64_t)rank->job->settings.log_every == 0;
+
+    if (!rank_leads(rank) || rank->told == rank->known || !(ends || is_last))
+        return STATUS_OK;
+    rank->told = rank->known;
+    return rank_tell_interval(rank);
+}
+
 /* Of steps that a device was still at: those that must be taken now, or all. What a device takes for steps is the time
  * that is spent here. */
 static enum status add_late_results(struct rank *rank, bool all)
 {
-    const double begin = clock_seconds();
     struct exec_result result;
     bool taken = true;
 
     while (taken) {
+        const double begin = clock_seconds();
         TRY(exec_take_result(rank->exec, all, &result, &taken));
-        if (taken)
-            TRY(add_result(rank, &result));
+        const double seconds = clock_seconds() - begin;
+        rank->interval.seconds += seconds;
+        rank->epoch.seconds += seconds;
+        if (!taken)
+            break;
+        rank->in_flight -= result.samples;
+        TRY(add_result(rank, &result));
+        TRY(tell_if_due(rank));
     }
-    const double seconds = clock_seconds() - begin;
-    rank->interval.seconds += seconds;
-    rank->epoch.seconds += seconds;
     return STATUS_OK;
 }
 
@@ -188,7 +203,9 @@ static enum status one_step(struct rank *rank)
     rank->heard = result.heard;
     rank->samples += batch->samples;
     rank->tokens += batch->weight;
-    if (!result.is_late)
+    if (result.is_late)
+        rank->in_flight += batch->samples;
+    else
         rank->known = rank->step;
     if (!result.is_late && !isfinite(result.loss))
         return add_result(rank, &result); /* before anybody hears of it */
@@ -209,6 +226,7 @@ static enum status skip_step(struct rank *rank)
     TRY(loader_next(rank->loader, &batch));
     rank->samples += batch->samples;
     rank->tokens += batch->weight;
+    rank->known = rank->step + 1; /* as much as ever will be */
     loader_done(rank->loader, batch);
     return STATUS_OK;
 }
@@ -234,10 +252,9 @@ static enum status after_step(struct rank *rank, bool *stop)
         is_last || (ends_epoch && s->eval_every && epoch % s->eval_every == 0);
     const bool saves = s->checkpoint_every ? number % (uint64_t)s->checkpoint_every == 0
                                            : ends_epoch || (rank->heard & SAVE);
-    const bool tells = number % (uint64_t)s->log_every == 0 || is_last;
 
     *stop = rank->heard & STOP;
-    TRY(add_late_results(rank, tells || ends_epoch || saves || *stop));
+    TRY(add_late_results(rank, ends_epoch || saves || is_last || *stop));
     if (rank->own.served && (is_last || *stop))
         TRY(meet_at_servers(rank));
     if (!rank_leads(rank))
@@ -251,8 +268,7 @@ static enum status after_step(struct rank *rank, bool *stop)
         if (number == rank->run->first_step + 1)
             rank->result.first_step_s = clock_seconds() - rank->job->began;
     }
-    if (tells)
-        TRY(rank_tell_interval(rank));
+    TRY(tell_if_due(rank));
     rank->result.train_loss = rank_mean_loss(&rank->epoch);
     rank->result.train_accuracy = rank_mean_accuracy(rank, &rank->epoch);
     if (evaluates && !*stop)
@@ -269,7 +285,7 @@ enum status rank_run_steps(struct rank *rank)
 {
     bool stop = false;
 
-    rank->known = rank->begins;
+    rank->known = rank->told = rank->begins;
     for (rank->step = rank->begins; (int64_t)rank->step < rank->job->total_steps && !stop;
          rank->step++) {
         if (!rank->own.local && !rank_is_together(rank->job, rank->step))

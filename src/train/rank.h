@@ -80,12 +80,14 @@ struct rank {
     struct trace_window window;
     struct progress progress;
     bool is_first;
-    uint64_t begins; /* its first step */
-    uint64_t step;   /* the step that runs */
-    uint64_t next;   /* that this rank takes part in */
-    uint64_t known;  /* the first step whose results are not known */
-    int64_t samples; /* seen in the whole run */
-    int64_t tokens;  /* labels that counted, of this session */
+    uint64_t begins;   /* its first step */
+    uint64_t step;     /* the step that runs */
+    uint64_t next;     /* that this rank takes part in */
+    uint64_t known;    /* the first step whose results are not known */
+    uint64_t told;     /* what that was when an interval was told of */
+    int64_t samples;   /* seen in the whole run */
+    int64_t in_flight; /* of these, samples of steps whose results are not known */
+    int64_t tokens;    /* labels that counted, of this session */
     struct tally interval, epoch;
     double began, load, saved_at;
     struct exec_times interval_times;

@@ -306,9 +306,12 @@ enum status rank_tell_interval(struct rank *rank)
     const double span = rank->interval.seconds * exec_lanes(rank->exec);
     struct metrics m = metrics_now(rank, "train");
 
+    m.step = rank->known;
+    m.epoch = (double)rank->known / (double)rank->job->steps_per_epoch;
+    m.samples = rank->samples - rank->in_flight;
     m.train_loss = rank_mean_loss(&rank->interval);
     m.train_accuracy = rank_mean_accuracy(rank, &rank->interval);
-    m.lr = schedule_lr(&rank->job->optim.schedule, rank->step);
+    m.lr = schedule_lr(&rank->job->optim.schedule, rank->known - 1);
     if (span > 0) {
         m.samples_per_s = (double)rank->interval.samples / rank->interval.seconds;
         m.tokens_per_s = tokens_per_s(rank, &rank->interval);

@@ -13,8 +13,8 @@ export TUTTI_DATA=$data
 command -v python3 >/dev/null || skip "no python3"
 "$tutti" devices | grep -q '^cuda *[0-9]' || skip "no device cuda: $("$tutti" devices | grep '^cuda')"
 
-# Small images, crop and flip on the device; the usual recipe of one cycle, shortened.
-resnet18=(resnet18 --data cifar10 --batch 128 --epochs 36 --optimizer sgd --momentum 0.9 --nesterov --lr 0.1 --schedule cosine
+# Small images, crop and flip on the device; the usual recipe of one cycle, shortened. With 36 epochs, seeds are at 0.938 to 0.945.
+resnet18=(resnet18 --data cifar10 --batch 128 --epochs 48 --optimizer sgd --momentum 0.9 --nesterov --lr 0.1 --schedule cosine
     --warmup 391 --weight-decay 0.0005 --label-smoothing 0.1 --crop 4 --flip)
 # The study's optimizer and length: Adam, steps of the rate, ten epochs.
 mobilenet_v2=(mobilenet_v2 --data cifar10 --batch 64 --epochs 10 --optimizer adam --lr 0.001 --schedule step --decay-every 6256

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# train.sh - --data-on changes no bits; every --precision trains, is the same on one rank and two, and goes on where it stopped; what a
+# train.sh - --data-on changes no bits; metrics are those of the CPU; every --precision trains, is the same on one rank and two, and goes on where it stopped; what a
 # GPU cannot do is said in one line. Made-up data.
 . "$(dirname "$0")/../cli/lib.sh"
 command -v python3 >/dev/null || skip "no python3"
@@ -34,6 +34,19 @@ for n in 1 2; do
     done
 done
 same "--data-on" host-1 device-1 auto-1 host-2 device-2 auto-2
+
+# Steps are told of when their results are known, some steps later: of the same steps, samples and rates as on the CPU.
+told=(mlp --batch 64 --epochs 2 --log-every 7 --schedule cosine --precision f32)
+train told "${told[@]}"
+timeout 120 "$tutti" train "${told[@]}" --data ./pictures --seed 7 --quiet --out told-cpu 2>told.err || complain "told-cpu: $(tail -3 told.err)"
+python3 - told told-cpu <<'PY' || complain "metrics.jsonl: other intervals than on the cpu"
+import json, sys
+rows = [[json.loads(line) for line in open(name + "/metrics.jsonl")] for name in sys.argv[1:]]
+rows = [[r for r in one if r["kind"] == "train"] for one in rows]
+same = [[[r[key] for key in ("step", "epoch", "samples", "lr")] for r in one] for one in rows]
+close = all(abs(a["train_loss"] - b["train_loss"]) < 0.01 * b["train_loss"] for a, b in zip(*rows))
+sys.exit(not (len(rows[0]) == 14 and same[0] == same[1] and close))
+PY
 
 # Precisions: losses are close to f32's, at a rate so low that what is rounded does not grow.
 for precision in f32 tf32 bf16 fp16; do

@@ -65,14 +65,7 @@ static int64_t engine_of(const struct conv *c)
 
 static bool is_known_device(void)
 {
-    int device, major = 0, minor = 0;
-
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) ==
-               cudaSuccess &&
-           major == 9 && minor == 0 && cudnnGetVersion() / 100 == VERSION;
+    return cuda_capability == CAPABILITY_HOPPER && cudnnGetVersion() / 100 == VERSION;
 }
 
 bool conv_choice(const struct conv *c, struct dnn_choice *out)

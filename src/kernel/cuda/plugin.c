@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include "base/mem.h"
+#include "kernel/cuda/across.h"
 #include "kernel/cuda/cuda.h"
 #include "kernel/cuda/face.h"
 
@@ -95,6 +96,7 @@ struct device {
 };
 
 size_t cuda_shared_bytes;
+int cuda_capability;
 
 int cuda_number(const struct device *device)
 {
@@ -174,8 +176,10 @@ static enum status open_device(int number, struct device **out)
     TRY_CUDA(cudaFree(NULL)); /* makes the context, or says why it cannot be made */
     TRY(mem_alloc(1, sizeof *device, &device));
     device->number = number;
-    if (cuda_shared_bytes == 0)
+    if (cuda_shared_bytes == 0) {
         cuda_shared_bytes = p.sharedMemPerBlockOptin;
+        cuda_capability = 10 * p.major + p.minor;
+    }
     *out = device;
     return STATUS_OK;
 }
@@ -595,6 +599,7 @@ static const struct device_graph_ops graph_ops = {
 static const struct kernel *const parts[] = {
     cuda_thin_pool_rows,      cuda_thin_rows,
     cuda_conv_whole_rows,     cuda_narrow_rows,
+    cuda_conv_hopper_rows,    cuda_attention_hopper_rows,
 #ifdef HAVE_CUDNN
     cuda_cudnn_rows,          cuda_cudnn_attention_rows,
 #endif
@@ -642,6 +647,27 @@ static bool leaves_room(const struct kernel *kernel)
            strcmp(kernel->op, "conv1d_max_grad_weight") == 0;
 }
 
+/* Rows whose kernels take filters as the problem says that they lie. */
+bool cuda_takes_inward(const struct kernel *kernel)
+{
+    static const char *const names[] = { "cudnn", "narrow", "hopper" };
+
+    if (strcmp(kernel->op, "conv2d_stats") == 0) /* whichever row is inside */
+        return true;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(kernel->name, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void turn(struct device_stream *stream, void *to, const void *from, enum dtype dtype,
+                 size_t rows, size_t columns)
+{
+    turn_across(stream, to, dtype, from, dtype, (int64_t)rows, (int64_t)columns);
+}
+
 static const struct device_face face = {
     .version = DEVICE_VERSION,
     .name = "cuda",
@@ -658,9 +684,11 @@ static const struct device_face face = {
 #endif
     .joint = &cuda_joint_ops,
     .kernel_at = cuda_kernel_at,
+    .takes_inward = cuda_takes_inward,
     .updates = cuda_updates,
     .add = cuda_add,
     .convert = cuda_convert,
+    .turn = turn,
     .sum_squares = cuda_sum_squares,
     .sum_squares_bytes = cuda_sum_squares_bytes,
     .clip = cuda_clip,
