@@ -187,9 +187,9 @@ static void test_what_makes_gradients_alone_goes_aside(void)
         (struct plan_convert){ .from = operand_of('d'), .to = made[4].out[0], .count = 1 };
     made[4].out[0] = operand_of('d'); /* turned after it: still D */
     check_aside(&plan, blocks, "....xx..");
-    made[6].in[1] = operand_of('D');
+    made[6].in[0] = operand_of('D'); /* which the chain needs */
     check_aside(&plan, blocks, ".....x..");
-    made[6].in[1] = operand_of('C');
+    made[6].in[0] = operand_of('b');
     made[4].kernel = &large_kernel; /* leaves no room */
     check_aside(&plan, blocks, ".....x..");
     made[4].kernel = &any_kernel;
