@@ -601,7 +601,7 @@ static void pipelines_in_bf16_have_the_bits_of_one_rank(void)
     struct exec_device device;
 
     open_cpu(&device);
-    device.face = device_testing_narrow();
+    device.face = device_testing_late(true);
     device.precision = DTYPE_BF16;
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
     setup.n_steps = 4;
@@ -666,7 +666,7 @@ static void shared_layers_compute_in_bf16(void)
     struct exec_device device;
 
     open_cpu(&device);
-    device.face = device_testing_narrow();
+    device.face = device_testing_late(true);
     device.precision = DTYPE_BF16;
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
     setup.n_steps = 5;
@@ -735,7 +735,7 @@ static void parts_have_the_bits_of_one_rank(void)
     struct exec_device device;
 
     open_cpu(&device);
-    const struct device_face *faces[] = { device.face, device_testing_narrow() };
+    const struct device_face *faces[] = { device.face, device_testing_late(true) };
     for (int precision = 0; precision < 2; precision++) {
         device.face = faces[precision];
         device.precision = precision ? DTYPE_BF16 : DTYPE_F32;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/aside.h"
 #include "exec/pair.h"
 #include "exec/talk.h"
 #include "graph/op.h"
@@ -30,6 +31,7 @@ struct place {
     struct operand operand;
     int root;     /* value whose buffer this one is (itself, unless a view) */
     int last_use; /* instruction number; of the root */
+    int late_use; /* until then an instruction aside may read it (aside.h); of the root */
     size_t bytes;
 };
 
@@ -384,7 +386,8 @@ static void place_outputs(struct maker *maker, const struct node *node, int numb
         const int until = out->last_use > number ? out->last_use : number;
         out->known = true;
         if (i == node->op->overwrites && over >= 0 && source->operand.base == BASE_ARENA &&
-            source->last_use == number && source->bytes == out->bytes) {
+            source->last_use == number && source->late_use <= number &&
+            source->bytes == out->bytes) {
             out->operand = source->operand;
             maker->blocks[out->operand.offset >> BLOCK_SHIFT].last = until;
         } else {
@@ -571,6 +574,17 @@ static enum status choose(const struct maker *maker, const struct node *node,
                        maker->target->face->name, kernel_print(problem, text));
 }
 
+/* Will a device run it aside, if nothing better is found? */
+static bool may_go_aside(const struct maker *maker, const struct instruction *made)
+{
+    bool may = maker->target && made->kernel && maker->target->face->leaves_room &&
+               maker->target->face->leaves_room(made->kernel);
+
+    for (int i = 0; i < made->node->n_out; i++)
+        may = may && made->node->out[i]->flat;
+    return may && made->node->phase == PHASE_BACKWARD;
+}
+
 /* Where an instruction finds a value as it wants it. */
 static struct operand place_input(struct maker *maker, struct instruction *out,
                                   const struct value *value, const struct kernel_tensor *wanted,
@@ -652,6 +666,8 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     take_scratch(maker, out, number);
     for (int i = 0; i < node->n_in; i++)
         out->in[i] = place_input(maker, out, node->in[i], &problem->in[i], number);
+    for (int i = 0; i < node->n_in && may_go_aside(maker, out); i++)
+        maker->places[maker->places[node->in[i]->id].root].late_use = number + ASIDE_LAG;
     for (int i = 0; i < node->n_out; i++)
         out->out[i] = maker->places[node->out[i]->id].operand;
     for (int i = 0; i < node->n_out; i++)
@@ -834,7 +850,11 @@ static void mark_segments(struct plan *plan, const struct pass_pipeline *pipelin
 /* Places all blocks and turns what the plan has of them into addresses. */
 static enum status settle_plan(struct maker *maker, struct plan *plan)
 {
+    if (maker->target)
+        TRY(aside_choose(plan, maker->target->face, maker->blocks));
     TRY(place_blocks(maker->blocks, maker->n_blocks, &plan->arena_bytes));
+    if (maker->target)
+        TRY(aside_link(plan, maker->blocks));
     for (int n = 0; n < plan->n_instructions; n++) {
         struct instruction *made = &plan->instructions[n];
         for (int i = 0; i < made->problem.n_in; i++)

@@ -70,6 +70,10 @@ struct instruction {
     struct plan_convert gives; /* to be made after it; of no elements: nothing */
     bool
         with_next; /* on a device: neither this nor the next needs the other (device_face.run_both) */
+    /* On a device with two streams (aside.h): it runs on the second. 1 + number of the signal that it gives there, or follows on
+     * the first; 0: none. */
+    bool is_aside;
+    int follows, signals;
 };
 
 struct plan {
@@ -82,6 +86,7 @@ struct plan {
     enum dtype output_dtype;
     struct plan_convert *converts; /* of all instructions */
     size_t arena_bytes;
+    int n_signals; /* of instructions aside */
     /* Of a pipeline's stage: what is sent or received once a step comes first, then forward of chunk 0, 1, ..., then
      * backward of the last, ..., 0. Segment s is instructions [segment[s], segment[s + 1]). */
     int segment[2 * PIPE_CHUNKS + 1];

@@ -277,6 +277,8 @@ struct device_face {
     void (*run_both)(const struct kernel *const kernel[2], const struct kernel_call call[2]);
     /* Does the kernel also take, or make, filters that lie ohwi and whose channels come in eights? NULL: none does. */
     bool (*takes_inward)(const struct kernel *kernel);
+    /* Does a kernel leave room, so that others run beside it on another stream and both gain? NULL: none does. */
+    bool (*leaves_room)(const struct kernel *kernel);
     const struct device_update *updates; /* ended by a NULL op */
     /* out[i] = a[i] + b[i]; out may be a or b. */
     void (*add)(struct device_stream *stream, float *out, const float *a, const float *b,

@@ -44,4 +44,8 @@ MUST_CHECK enum status device_testing_time(const struct device_place *place,
  * that are bf16 widened before and narrowed after. Has neither driver nor graphs. */
 const struct device_face *device_testing_narrow(void);
 
+/* The same with streams whose kernels run when somebody waits for them: those that go beside others (`beside`), or the others. Of
+ * the latter kind one rank trains, by adam, without norms. */
+const struct device_face *device_testing_late(bool beside);
+
 #endif /* KERNEL_DEVICE_TESTING_H */

@@ -564,6 +564,8 @@ static enum status graph_end(struct device_stream *stream, struct device_graph *
     if (status == STATUS_OK && error != cudaSuccess)
         status = cuda_failed(error, __FILE__, __LINE__, "cudaStreamEndCapture");
     if (status == STATUS_OK)
+        status = cuda_replace_fills(captured);
+    if (status == STATUS_OK)
         status = instantiate(captured, out);
     if (captured != NULL)
         (void)cudaGraphDestroy(captured);
@@ -658,6 +660,14 @@ static void turn(struct device_stream *stream, void *to, const void *from, enum 
     turn_across(stream, to, dtype, from, dtype, (int64_t)rows, (int64_t)columns);
 }
 
+/* Convolutions: gradients of weights by cuDNN have 60 to 117 blocks on a device of 132 multiprocessors. Products of matrices
+ * fill it: what runs beside them waits for longer than both gain. */
+static bool leaves_room(const struct kernel *kernel)
+{
+    return strcmp(kernel->name, "cudnn") == 0 ||
+           strcmp(kernel->op, "conv1d_max_grad_weight") == 0;
+}
+
 static const struct device_face face = {
     .version = DEVICE_VERSION,
     .name = "cuda",
@@ -690,6 +700,7 @@ static const struct device_face face = {
     .pick = cuda_pick,
     .go_together = cuda_go_together,
     .run_both = cuda_run_both,
+    .leaves_room = leaves_room,
 };
 
 __attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;
