@@ -275,10 +275,10 @@ struct device_face {
     /* Can calls of these kernels, neither of which needs the other, be one launch? run_both is it. NULL: none can. */
     bool (*go_together)(const struct kernel *one, const struct kernel *other);
     void (*run_both)(const struct kernel *const kernel[2], const struct kernel_call call[2]);
-    /* Does a kernel leave room, so that others run beside it on another stream and both gain? NULL: none does. */
-    bool (*leaves_room)(const struct kernel *kernel);
     /* Does the kernel also take, or make, filters that lie ohwi and whose channels come in eights? NULL: none does. */
     bool (*takes_inward)(const struct kernel *kernel);
+    /* Does a kernel leave room, so that others run beside it on another stream and both gain? NULL: none does. */
+    bool (*leaves_room)(const struct kernel *kernel);
     const struct device_update *updates; /* ended by a NULL op */
     /* out[i] = a[i] + b[i]; out may be a or b. */
     void (*add)(struct device_stream *stream, float *out, const float *a, const float *b,

@@ -639,14 +639,6 @@ const struct kernel *cuda_find(const struct kernel_problem *problem)
     return NULL;
 }
 
-/* Convolutions: gradients of weights by cuDNN have 60 to 117 blocks on a device of 132 multiprocessors. Products of matrices
- * fill it: what runs beside them waits for longer than both gain. */
-static bool leaves_room(const struct kernel *kernel)
-{
-    return strcmp(kernel->name, "cudnn") == 0 ||
-           strcmp(kernel->op, "conv1d_max_grad_weight") == 0;
-}
-
 /* Rows whose kernels take filters as the problem says that they lie. */
 bool cuda_takes_inward(const struct kernel *kernel)
 {
@@ -666,6 +658,14 @@ static void turn(struct device_stream *stream, void *to, const void *from, enum 
                  size_t rows, size_t columns)
 {
     turn_across(stream, to, dtype, from, dtype, (int64_t)rows, (int64_t)columns);
+}
+
+/* Convolutions: gradients of weights by cuDNN have 60 to 117 blocks on a device of 132 multiprocessors. Products of matrices
+ * fill it: what runs beside them waits for longer than both gain. */
+static bool leaves_room(const struct kernel *kernel)
+{
+    return strcmp(kernel->name, "cudnn") == 0 ||
+           strcmp(kernel->op, "conv1d_max_grad_weight") == 0;
 }
 
 static const struct device_face face = {
