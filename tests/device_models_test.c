@@ -139,6 +139,7 @@ static enum status run_rank(struct comm *comm, void *arg)
                                   .ranks = 1,
                                   .apart = as_on_gpu,
                                   .epilogues = as_on_gpu,
+                                  .inward = as_on_gpu,
                                   .norms_apart = true };
     struct model_config model = config_of(c->model);
     struct exec_config exec_config = { .comm = comm,

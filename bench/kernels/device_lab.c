@@ -75,6 +75,8 @@ static const char *const problems[] = {
     "layer_norm_grad 8192x768 8192x768 768 8192x2 -> 8192x768 768 768",
     "gelu_tanh 8192x3072",
     "gelu_tanh_grad 8192x3072 8192x3072 -> 8192x3072",
+    "attention 64x256x1152 heads 6 causal",
+    "attention_grad 64x256x384 64x256x1152 64x256x384 64x256x6 -> 64x256x1152 heads 6 causal",
     "attention 8x1024x2304 heads 12 causal",
     "attention_grad 8x1024x768 8x1024x2304 8x1024x768 8x1024x12 -> 8x1024x2304 heads 12 causal",
     "attention_step 8x1x2304 8x1024x1536 8 heads 12",

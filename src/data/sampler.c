@@ -4,7 +4,8 @@
  *
  * The order of one epoch is kept; a step of another epoch draws that one anew. For
  * i = count-1 down to 1, the numbers at i and at a position drawn from [0, i] change places. Batches change
- * places likewise, by numbers that follow in the same stream.
+ * places likewise, by numbers that follow in the same stream. Each step of an epoch draws a part of the order
+ * of the next, so that nobody waits where epochs meet.
  */
 #include "data/sampler.h"
 
@@ -19,11 +20,18 @@ struct pooled {
     int64_t sample;
 };
 
+/* An epoch's order, of which numbers behind `left` have their places. */
+struct drawing {
+    int64_t epoch; /* -1 is none */
+    int64_t left;
+    struct rng rng;
+    int64_t *order; /* count */
+};
+
 struct sampler {
     struct sampler_config config;
     int64_t steps_per_epoch;
-    int64_t epoch;  /* whose order is kept; -1 is none */
-    int64_t *order; /* count */
+    struct drawing now, next;
     /* Of samples with keys: where the batch of each step is in `order`, in batches; room to sort in. */
     int64_t *place;
     struct pooled *pool, *sorted;
@@ -59,7 +67,7 @@ static void sort_by_key(struct sampler *sampler)
     for (int64_t begin = 0; begin < whole; begin += sampler->pool_size) {
         const int64_t left = whole - begin;
         const int64_t size = left < sampler->pool_size ? left : sampler->pool_size;
-        int64_t *order = sampler->order + begin;
+        int64_t *order = sampler->now.order + begin;
         for (int64_t i = 0; i < size; i++)
             sampler->pool[i] = (struct pooled){ sampler->config.key[order[i]], order[i] };
         const struct pooled *result = sort_pool(sampler->pool, sampler->sorted, size);
@@ -68,7 +76,7 @@ static void sort_by_key(struct sampler *sampler)
     }
 }
 
-static void draw_places(struct sampler *sampler, struct rng *rng)
+static void draw_places(struct sampler *sampler)
 {
     const int64_t full = sampler->config.count / sampler->config.batch;
     int64_t *place = sampler->place;
@@ -76,34 +84,57 @@ static void draw_places(struct sampler *sampler, struct rng *rng)
     for (int64_t i = 0; i < sampler->steps_per_epoch; i++)
         place[i] = i;
     for (int64_t i = full - 1; i > 0; i--) {
-        const int64_t j = (int64_t)rng_below(rng, (uint64_t)i + 1), moved = place[i];
+        const int64_t j = (int64_t)rng_below(&sampler->now.rng, (uint64_t)i + 1);
+        const int64_t moved = place[i];
         place[i] = place[j];
         place[j] = moved;
     }
 }
 
-static void draw_order(struct sampler *sampler, int64_t epoch)
+static void begin_order(const struct sampler *sampler, struct drawing *drawing, int64_t epoch)
 {
-    const int64_t count = sampler->config.count;
-    int64_t *order = sampler->order;
-    struct rng rng;
+    for (int64_t i = 0; i < sampler->config.count; i++)
+        drawing->order[i] = i;
+    drawing->epoch = epoch;
+    drawing->left = sampler->config.shuffle ? sampler->config.count - 1 : 0;
+    rng_init(&drawing->rng, sampler->config.seed, (uint64_t)epoch);
+}
 
-    for (int64_t i = 0; i < count; i++)
-        order[i] = i;
-    sampler->epoch = epoch;
-    if (!sampler->config.shuffle)
-        return;
+/* Finds so many numbers more their places, or all that are left. */
+static void draw_on(struct drawing *drawing, int64_t count)
+{
+    int64_t *order = drawing->order;
 
-    rng_init(&rng, sampler->config.seed, (uint64_t)epoch);
-    for (int64_t i = count - 1; i > 0; i--) {
-        const int64_t j = (int64_t)rng_below(&rng, (uint64_t)i + 1), moved = order[i];
+    for (; drawing->left > 0 && count > 0; drawing->left--, count--) {
+        const int64_t i = drawing->left;
+        const int64_t j = (int64_t)rng_below(&drawing->rng, (uint64_t)i + 1), moved = order[i];
         order[i] = order[j];
         order[j] = moved;
     }
+}
+
+/* The order of this epoch is the one that is kept. */
+static void turn_to(struct sampler *sampler, int64_t epoch)
+{
+    int64_t *const room = sampler->now.order;
+
+    if (sampler->next.epoch != epoch)
+        begin_order(sampler, &sampler->next, epoch);
+    draw_on(&sampler->next, sampler->next.left);
+    sampler->now = sampler->next;
+    sampler->next = (struct drawing){ .epoch = -1, .order = room };
     if (sampler->place) {
         sort_by_key(sampler);
-        draw_places(sampler, &rng);
+        draw_places(sampler);
     }
+}
+
+/* Draws a step's part of the next epoch's order. */
+static void draw_ahead(struct sampler *sampler)
+{
+    if (sampler->next.epoch != sampler->now.epoch + 1)
+        begin_order(sampler, &sampler->next, sampler->now.epoch + 1);
+    draw_on(&sampler->next, sampler->config.count / sampler->steps_per_epoch + 1);
 }
 
 /* Takes the memory of orders. */
@@ -114,7 +145,8 @@ static enum status make_room(struct sampler *sampler)
 
     sampler->pool_size =
         config->batch < count / SAMPLER_POOL ? config->batch * SAMPLER_POOL : count;
-    TRY(mem_alloc((size_t)count, sizeof *sampler->order, &sampler->order));
+    TRY(mem_alloc((size_t)count, sizeof *sampler->now.order, &sampler->now.order));
+    TRY(mem_alloc((size_t)count, sizeof *sampler->next.order, &sampler->next.order));
     if (!config->key || !config->shuffle)
         return STATUS_OK;
     TRY(mem_alloc((size_t)sampler->steps_per_epoch, sizeof *sampler->place, &sampler->place));
@@ -140,7 +172,7 @@ enum status sampler_create(const struct sampler_config *config, struct sampler *
     TRY(mem_alloc(1, sizeof *sampler, &sampler));
     sampler->config = *config;
     sampler->steps_per_epoch = count / batch + (!config->drop_last && count % batch > 0);
-    sampler->epoch = -1;
+    sampler->now.epoch = sampler->next.epoch = -1;
     const enum status status = make_room(sampler);
     if (status != STATUS_OK) {
         sampler_destroy(sampler);
@@ -157,7 +189,8 @@ void sampler_destroy(struct sampler *sampler)
     mem_free(sampler->sorted);
     mem_free(sampler->pool);
     mem_free(sampler->place);
-    mem_free(sampler->order);
+    mem_free(sampler->next.order);
+    mem_free(sampler->now.order);
     mem_free(sampler);
 }
 
@@ -172,8 +205,10 @@ struct sampler_step sampler_step(struct sampler *sampler, uint64_t step)
     const int64_t epoch = (int64_t)(step / steps);
 
     /* File order is the same in every epoch. */
-    if (sampler->epoch != epoch && (sampler->config.shuffle || sampler->epoch < 0))
-        draw_order(sampler, epoch);
+    if (sampler->now.epoch != epoch && (sampler->config.shuffle || sampler->now.epoch < 0))
+        turn_to(sampler, epoch);
+    if (sampler->config.shuffle)
+        draw_ahead(sampler);
     const int64_t number = (int64_t)(step % steps);
     const int64_t place = sampler->place ? sampler->place[number] : number;
     const int64_t first = place * sampler->config.batch;
@@ -181,6 +216,6 @@ struct sampler_step sampler_step(struct sampler *sampler, uint64_t step)
     return (struct sampler_step){
         .epoch = epoch,
         .samples = left < sampler->config.batch ? left : sampler->config.batch,
-        .index = sampler->order + first,
+        .index = sampler->now.order + first,
     };
 }

@@ -419,7 +419,7 @@ enum status parts_begin_gradients(const struct exec *exec, int group)
         if (parts->ended >> g & 1 && share_place(side, g, group))
             TRY(side->config.face->stream->wait_event(side->stream, side->groups[g].done));
     }
-    return STATUS_OK;
+    return aside_leave(side); /* also who writes there */
 }
 
 enum status parts_before(const struct exec *exec, const struct plan *plan, int number)

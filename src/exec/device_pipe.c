@@ -273,14 +273,18 @@ enum status device_pipe_run(const struct exec *exec, const struct plan *plan, in
 
     for (int i = plan->segment[segment]; i < plan->segment[segment + 1]; i++) {
         const struct instruction *next = &plan->instructions[i];
+        if (!next->node->op->moves) {
+            TRY(device_run(side, next, scaled_step(side, next, step)));
+            continue;
+        }
+        TRY(aside_before(side, next));
         if (next->node->op == &op_send)
             TRY(send(side, next, box));
-        else if (next->node->op == &op_receive)
-            TRY(receive(side, next, box));
         else
-            TRY(device_run(side, next, scaled_step(side, next, step)));
+            TRY(receive(side, next, box));
+        TRY(aside_after(side));
     }
-    return STATUS_OK;
+    return aside_join(side, side->stream);
 }
 
 /* A step ------------------------------------------------------------------------------------ */
@@ -329,7 +333,7 @@ static enum status run_action(const struct exec *exec, const struct pipe_action 
         TRY(leave_empty(exec, pipe->stage.buckets[segment], gradients));
     for (uint64_t left = pipe->stage.buckets[segment]; left;) {
         const struct device_part part = take_row(exec, &left);
-        device_add_along_tree(exec, stack, part.at, part.count);
+        device_add_along_tree(exec, side->stream, stack, part);
     }
     while (tree_stack_can_add(stack))
         tree_stack_add(stack);

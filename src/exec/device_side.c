@@ -435,6 +435,7 @@ enum status device_create(struct exec *exec)
     TRY(side->config.face->stream->create(side->config.device, &side->stream));
     TRY(side->config.face->stream->create_beside(side->config.device, &side->copies));
     TRY(side->config.face->stream->create(side->config.device, &side->returns));
+    TRY(aside_create(side));
     TRY(mem_alloc((size_t)exec->lanes[0].count, sizeof *side->places, &side->places));
     find_groups(exec);
     TRY(find_stretches(exec));
@@ -479,10 +480,12 @@ static enum status wait_for_streams(const struct device_side *side)
     const enum status beside =
         side->sums && side->sums != side->stream ? stream->wait(side->sums) : STATUS_OK;
 
+    const enum status aside = aside_wait(side);
     const enum status copied = side->copies ? stream->wait(side->copies) : STATUS_OK;
     const enum status returned = side->returns ? stream->wait(side->returns) : STATUS_OK;
 
     TRY(beside);
+    TRY(aside);
     TRY(status);
     TRY(copied);
     return returned;
@@ -531,6 +534,7 @@ void device_destroy(struct exec *exec)
         side->config.face->share->destroy(device, side->memory);
     else
         memory->destroy(device, side->memory);
+    aside_destroy(side);
     stream->destroy(side->stream);
     stream->destroy(side->copies);
     stream->destroy(side->returns);
@@ -582,6 +586,7 @@ static enum status grow(struct exec *exec, size_t bytes)
 enum status device_make_room(struct exec *exec, const struct plan *plan, bool is_new)
 {
     TRY(grow(exec, plan->arena_bytes));
+    TRY(aside_prepare(exec->device, plan));
     if (is_new && exec->device->tensor)
         TRY(tensor_prepare(exec, plan));
     return is_new && exec->device->pipe ? device_pipe_prepare(exec, plan) : STATUS_OK;

@@ -182,6 +182,7 @@ struct device_side {
     int n_groups;
     struct device_stream *sums; /* of several groups: what ranks do with them; else `stream` */
     struct device_event *joined;
+    struct device_aside *aside; /* where gradients of parameters are made, beside `stream` */
 
     struct device_stretch stretches[GRAPH_NODE_IN];
     int n_stretches;
@@ -432,6 +433,28 @@ MUST_CHECK enum status device_pipe_run(const struct exec *exec, const struct pla
                                        const struct kernel_step *step);
 void device_pipe_end(const struct device_side *side);
 
+/* A second stream (device_aside.c) ---------------------------------------------------------------- */
+
+MUST_CHECK enum status aside_create(struct device_side *side);
+void aside_destroy(struct device_side *side); /* when nothing is under way */
+/* There are events for a plan's signals. */
+MUST_CHECK enum status aside_prepare(struct device_side *side, const struct plan *plan);
+/* Until all there is done; fails with what went wrong. */
+MUST_CHECK enum status aside_wait(const struct device_side *side);
+/* Where an instruction runs. */
+struct device_stream *aside_stream(const struct device_side *side,
+                                   const struct instruction *instruction);
+/* One that is aside will be put. Others are, between these two. */
+void aside_hold(const struct device_side *side, const struct instruction *instruction,
+                const struct kernel_step *step);
+MUST_CHECK enum status aside_before(const struct device_side *side,
+                                    const struct instruction *instruction);
+MUST_CHECK enum status aside_after(const struct device_side *side);
+/* What comes there follows all that is on side->stream by now. */
+MUST_CHECK enum status aside_leave(const struct device_side *side);
+/* What comes on a stream follows all that is aside by now. */
+MUST_CHECK enum status aside_join(const struct device_side *side, struct device_stream *with);
+
 /* Puts a step on the stream; plans are there. */
 MUST_CHECK enum status device_step(struct exec *exec, const struct batch *batch,
                                    struct exec_result *out);
@@ -439,16 +462,19 @@ MUST_CHECK enum status device_step(struct exec *exec, const struct batch *batch,
 const struct device_images *device_kept(const struct exec *exec, const struct source *source);
 void device_forget_kept(struct device_side *side);
 
-/* Puts an instruction of a plan on the stream. `step` is the device's. */
+/* Puts an instruction of a plan on its stream, as it is, or in its turn. `step` is the device's. */
+MUST_CHECK enum status device_put(const struct device_side *side,
+                                  const struct instruction *instruction,
+                                  const struct kernel_step *step);
 MUST_CHECK enum status device_run(const struct device_side *side,
                                   const struct instruction *instruction,
                                   const struct kernel_step *step);
 /* The pieces of a step. Kernels work on shard v from now on; its numbers, on the device. */
 const struct kernel_step *device_point_to_shard(const struct exec *exec, int64_t v,
                                                 float *gradients);
-/* Adds what the tree adds of these elements when the shard that ran last is final. */
-void device_add_along_tree(const struct exec *exec, const struct tree_stack *stack, size_t at,
-                           size_t count);
+/* Adds, on a stream, what the tree adds of these elements when the shard that ran last is final. */
+void device_add_along_tree(const struct exec *exec, struct device_stream *stream,
+                           const struct tree_stack *stack, struct device_part part);
 /* This rank's gradients of a group are final: sums and updates, beside what backward still has to do. */
 MUST_CHECK enum status device_end_group(const struct exec *exec, const struct tree_stack *stack,
                                         int group);

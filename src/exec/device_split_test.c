@@ -35,6 +35,7 @@ struct setup {
     double lr;   /* 0: a small one */
     float scale; /* of losses in f16, at first; 0: the usual one */
     bool sequence, recompute, dense;
+    bool inward; /* filters lie as on GPUs: with the same bits */
     bool
         joined; /* as on GPUs; the CPU joins batch norms' gradients by other kernels, with other bits */
     int n_steps;
@@ -106,6 +107,7 @@ static enum status make_graph(const struct job *job, struct axes_place place,
         .bucket_bytes = setup->bucket_bytes,
         .apart = true,
         .epilogues = setup->joined,
+        .inward = setup->inward,
         .recompute = setup->recompute,
         .dense = setup->dense,
         .zero = axes->zero,
@@ -535,6 +537,7 @@ static void compare_pipelines(const struct setup *of, size_t begin, size_t end)
         setup = *of;
         setup.axes = axes;
         setup.recompute = i == 1;
+        setup.inward = true;
         struct outcome split = run(&setup);
         check_same(&setup, &one, &split);
         check_heard(&setup, &split);
@@ -608,7 +611,7 @@ static void pipelines_in_bf16_have_the_bits_of_one_rank(void)
     struct exec_device device;
 
     open_cpu(&device);
-    device.face = device_testing_narrow();
+    device.face = device_testing_late(true);
     device.precision = DTYPE_BF16;
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
     setup.n_steps = 4;
@@ -732,7 +735,7 @@ static void shared_layers_compute_in_16_bits(void)
     struct exec_device device;
 
     open_cpu(&device);
-    device.face = device_testing_narrow();
+    device.face = device_testing_late(true);
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
     setup.n_steps = 5;
     setup.device = &device;
@@ -787,8 +790,10 @@ static void compare_parts(const struct setup *of, int ranks, size_t *out_bytes)
 
     setup.axes.dp = 1;
     setup.axes.zero = 0;
+    setup.inward = setup.device->draws; /* which goes by where elements lie */
     struct outcome one = run(&setup);
     setup.axes.dp = ranks;
+    setup.inward = true;
     for (setup.axes.zero = 1; setup.axes.zero <= 3; setup.axes.zero++) {
         struct outcome split = run(&setup);
         check_same(&setup, &one, &split);
@@ -804,7 +809,7 @@ static void parts_have_the_bits_of_one_rank(void)
     struct exec_device device;
 
     open_cpu(&device);
-    const struct device_face *faces[] = { device.face, device_testing_narrow() };
+    const struct device_face *faces[] = { device.face, device_testing_late(true) };
     for (int precision = 0; precision < 2; precision++) {
         device.face = faces[precision];
         device.precision = precision ? DTYPE_BF16 : DTYPE_F32;

@@ -13,30 +13,42 @@ static void mark_rows(const struct device_side *side, const struct instruction *
     const struct node *sum = made->node;
     const struct operand *ids = &made->in[1];
 
-    side->config.face->mark_rows(side->stream,
+    side->config.face->mark_rows(aside_stream(side, made),
                                  (const int32_t *)(side->bases[ids->base] + ids->offset),
                                  (size_t)shape_count(&made->problem.in[1].shape),
                                  (size_t)sum->attrs.rows, side->marks[sum->attrs.bucket]);
 }
 
-/* What it asks of its kernel; what that wants in another type is made first. */
+/* Makes something lie as it is wanted. */
+static void convert(const struct device_side *side, struct device_stream *stream,
+                    const struct plan_convert *c)
+{
+    const struct device_face *face = side->config.face;
+    void *to = parts_address(side, &c->to);
+    const void *from = parts_address(side, &c->from);
+
+    if (c->rows > 0)
+        face->turn(stream, to, from, c->from_dtype, c->rows, c->count / c->rows);
+    else
+        face->convert(stream, to, c->to_dtype, from, c->from_dtype, c->count);
+}
+
+/* What it asks of its kernel; what that wants otherwise is made first. */
 static struct kernel_call call_of(const struct device_side *side,
                                   const struct instruction *instruction,
                                   const struct kernel_step *step)
 {
+    struct device_stream *stream = aside_stream(side, instruction);
     struct kernel_call call = {
         .problem = &instruction->problem,
         .scratch = side->arena + instruction->scratch,
         .state = instruction->state,
         .step = step,
-        .stream = side->stream,
+        .stream = stream,
     };
 
-    for (int i = 0; i < instruction->n_converts; i++) {
-        const struct plan_convert *c = &instruction->converts[i];
-        side->config.face->convert(side->stream, parts_address(side, &c->to), c->to_dtype,
-                                   parts_address(side, &c->from), c->from_dtype, c->count);
-    }
+    for (int i = 0; i < instruction->n_converts; i++)
+        convert(side, stream, &instruction->converts[i]);
     for (int i = 0; i < instruction->problem.n_in; i++)
         call.in[i] = parts_address(side, &instruction->in[i]);
     for (int i = 0; i < instruction->problem.n_out; i++)
@@ -44,7 +56,7 @@ static struct kernel_call call_of(const struct device_side *side,
     return call;
 }
 
-enum status device_run(const struct device_side *side, const struct instruction *instruction,
+enum status device_put(const struct device_side *side, const struct instruction *instruction,
                        const struct kernel_step *step)
 {
     const struct kernel_call call = call_of(side, instruction, step);
@@ -52,21 +64,39 @@ enum status device_run(const struct device_side *side, const struct instruction 
     if (!instruction->kernel)
         return tensor_run(side, instruction->node->op, &call);
     instruction->kernel->run(&call);
+    if (instruction->gives.count > 0)
+        convert(side, call.stream, &instruction->gives);
     if (instruction->node->op == &op_row_sum)
         mark_rows(side, instruction);
     return STATUS_OK;
 }
 
+enum status device_run(const struct device_side *side, const struct instruction *instruction,
+                       const struct kernel_step *step)
+{
+    if (instruction->is_aside) {
+        aside_hold(side, instruction, step);
+        return STATUS_OK;
+    }
+    TRY(aside_before(side, instruction));
+    TRY(device_put(side, instruction, step));
+    return aside_after(side);
+}
+
 /* Runs an instruction and the next at once. */
-static void run_both(const struct device_side *side, const struct instruction *one,
-                     const struct kernel_step *step)
+static enum status run_both(const struct device_side *side, const struct instruction *one,
+                            const struct kernel_step *step)
 {
     const struct instruction *next = one + 1;
+
+    TRY(aside_before(side, one));
+    TRY(aside_before(side, next));
     const struct kernel *const kernel[] = { one->kernel, next->kernel };
     const struct kernel_call call[] = { call_of(side, one, scaled_step(side, one, step)),
                                         call_of(side, next, scaled_step(side, next, step)) };
 
     side->config.face->run_both(kernel, call);
+    return aside_after(side);
 }
 
 /* Feeds ------------------------------------------------------------------------------------- */
@@ -396,15 +426,15 @@ static enum status update(const struct exec *exec, int first, int end)
 
 /* Shards ------------------------------------------------------------------------------------ */
 
-void device_add_along_tree(const struct exec *exec, const struct tree_stack *stack, size_t at,
-                           size_t count)
+void device_add_along_tree(const struct exec *exec, struct device_stream *stream,
+                           const struct tree_stack *stack, struct device_part part)
 {
     const struct device_side *side = exec->device;
     struct tree_stack sums = *stack;
 
     for (; tree_stack_can_add(&sums); tree_stack_add(&sums)) {
-        float *left = side->gradients + (size_t)(sums.count - 2) * exec->vector + at;
-        side->config.face->add(side->stream, left, left, left + exec->vector, count);
+        float *left = side->gradients + (size_t)(sums.count - 2) * exec->vector + part.at;
+        side->config.face->add(stream, left, left, left + exec->vector, part.count);
     }
 }
 
@@ -415,11 +445,12 @@ enum status device_end_group(const struct exec *exec, const struct tree_stack *s
     const struct device_group *of = &side->groups[group];
     const bool forks = side->sums != side->stream;
 
-    device_add_along_tree(exec, stack, of->at, of->count);
     if (forks) {
         TRY(stream->record(side->stream, of->final));
         TRY(stream->wait_event(side->sums, of->final));
     }
+    TRY(aside_join(side, side->sums));
+    device_add_along_tree(exec, side->sums, stack, (struct device_part){ of->at, of->count });
     if (side->ranks)
         TRY(ranks_meet(exec, group));
     sum_group(exec, group);
@@ -471,7 +502,7 @@ static enum status run_plan(const struct exec *exec, const struct plan *plan,
         TRY(parts_before(exec, plan, i));
         if (next->with_next) {
             TRY(parts_before(exec, plan, ++i));
-            run_both(side, next, step);
+            TRY(run_both(side, next, step));
         } else {
             TRY(device_run(side, next, scaled_step(side, next, step)));
         }
@@ -533,15 +564,18 @@ const struct kernel_step *device_point_to_shard(const struct exec *exec, int64_t
 static enum status run_shard(const struct exec *exec, const struct batch *batch, int64_t v,
                              int buffer, const struct tree_stack *stack)
 {
+    struct device_side *side = exec->device;
     const struct kernel_step *step =
-        device_point_to_shard(exec, v, exec->device->gradients + (size_t)buffer * exec->vector);
+        device_point_to_shard(exec, v, side->gradients + (size_t)buffer * exec->vector);
     const int64_t rows = exec_samples(exec, v).rows;
     const struct extents extents = { .rows = rows,
                                      .length = { batch->length[0], batch->length[1] } };
 
     if (rows == 0)
-        return run_empty(exec, v, buffer, stack);
-    return run_plan(exec, lane_plan(&exec->lanes[0], extents, false), step, stack);
+        TRY(run_empty(exec, v, buffer, stack));
+    else
+        TRY(run_plan(exec, lane_plan(&exec->lanes[0], extents, false), step, stack));
+    return aside_join(side, side->stream);
 }
 
 /* All that a step does, put on the stream. */
@@ -567,7 +601,8 @@ static enum status put_step(const struct exec *exec, const struct batch *batch)
         const int buffer = tree_stack_push(&stack, exec->tree_first + v);
         TRY(run_shard(exec, batch, v, buffer, v == end - 1 ? &stack : NULL));
         if (v < end - 1)
-            device_add_along_tree(exec, &stack, 0, exec->vector);
+            device_add_along_tree(exec, side->stream, &stack,
+                                  (struct device_part){ 0, exec->vector });
         while (tree_stack_can_add(&stack))
             tree_stack_add(&stack);
     }
@@ -609,9 +644,10 @@ static enum status capture(const struct exec *exec, const struct batch *batch,
     TRY(graphs->begin(side->stream));
     const enum status status = put_step(exec, batch);
     const enum status ended = graphs->end(side->stream, out);
-    if (status != STATUS_OK || ended != STATUS_OK || side->sums == side->stream)
-        return status != STATUS_OK ? status : ended;
-    return side->config.face->stream->wait(side->sums); /* what went wrong there meanwhile */
+    TRY(status);
+    TRY(ended);
+    TRY(aside_wait(side)); /* what went wrong there meanwhile */
+    return side->sums == side->stream ? STATUS_OK : side->config.face->stream->wait(side->sums);
 }
 
 /* A first time kernels may have something to find out, which cannot be captured. */

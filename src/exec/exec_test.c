@@ -534,6 +534,38 @@ static enum status hash_first(struct exec *exec, struct comm *comm, char out[65]
     return comm_barrier(comm);
 }
 
+/* Streams keep the order of one: whichever is as late as their events allow, bits are the same. */
+static void test_late_streams_give_the_bits_of_prompt_ones(void)
+{
+    static const struct {
+        const char *model;
+        int64_t shards;
+        enum dtype precision;
+    } cases[] = {
+        { "mlp", 1, DTYPE_F32 },    { "cnn", 1, DTYPE_BF16 },   { "cnn", 3, DTYPE_F32 },
+        { "normed", 1, DTYPE_F32 }, { "normed", 2, DTYPE_F32 }, { "narrow", 1, DTYPE_BF16 },
+    };
+    struct exec_device device;
+
+    open_cpu(&device);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct setup setup = usual;
+        setup.model = cases[i].model;
+        setup.optimizer = "adam";
+        setup.shards = cases[i].shards;
+        setup.device = &device;
+        device.precision = cases[i].precision;
+        device.face = device_testing_narrow();
+        const struct outcome prompt = run_on(&setup, 1, 1, NULL);
+        for (int beside = 0; beside < 2; beside++) {
+            device.face = device_testing_late(beside);
+            const struct outcome late = run_on(&setup, 1, 1, NULL);
+            check_same(&setup, &prompt, &late);
+        }
+    }
+    device.face->close(device.device);
+}
+
 /* A step whose scale is far too large, and some after it that have half of it each: nothing changes until gradients are
  * finite again. */
 static enum status train_overscaled(struct comm *comm, void *arg)
@@ -649,7 +681,7 @@ static void test_ranks_on_a_device_give_the_bits_of_one(void)
         setup.max_norm = cases[i].max_norm;
         setup.shards = cases[i].shards;
         setup.device = &device;
-        device.face = cases[i].precision == DTYPE_F32 ? cpu : device_testing_narrow();
+        device.face = cases[i].precision == DTYPE_F32 ? cpu : device_testing_late(true);
         device.precision = cases[i].precision;
         setup.n_steps = 11; /* more than are under way */
         for (int s = 5; s < setup.n_steps; s++)
@@ -1620,6 +1652,8 @@ const struct test tests[] = {
       .run = test_weights_do_not_depend_on_ranks_and_threads },
     { .name = "a device gives the bits of lanes",
       .run = test_a_device_gives_the_bits_of_lanes },
+    { .name = "late streams give the bits of prompt ones",
+      .run = test_late_streams_give_the_bits_of_prompt_ones },
     { .name = "a device computes in 16 bits", .run = test_a_device_computes_in_16_bits },
     { .name = "steps without finite gradients are skipped",
       .run = test_steps_without_finite_gradients_are_skipped },

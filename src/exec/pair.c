@@ -60,7 +60,8 @@ static void hold_all(struct place_block *blocks, const struct instruction *made,
 /* Is its kernel all of it, so that it may run with another? */
 static bool is_plain(const struct instruction *made)
 {
-    return made->kernel && !made->fills && made->node->op != &op_row_sum;
+    return made->kernel && !made->fills && made->gives.count == 0 &&
+           made->node->op != &op_row_sum;
 }
 
 void pair_instructions(struct plan *plan, const struct device_face *face,

@@ -8,7 +8,8 @@
  *
  * On a device that computes in bf16 each value lies in the type that its maker gives it. Parameters are there
  * in both; of anything else that a kernel wants in the other type a copy is made, once, which lives as long
- * as the value itself.
+ * as the value itself. Filters lie as the graph of the step says; kernels that take them one way alone have a turned
+ * copy, and what they make is turned after them.
  */
 #include "exec/plan.h"
 
@@ -16,6 +17,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/aside.h"
 #include "exec/pair.h"
 #include "exec/talk.h"
 #include "graph/op.h"
@@ -29,6 +31,7 @@ struct place {
     struct operand operand;
     int root;     /* value whose buffer this one is (itself, unless a view) */
     int last_use; /* instruction number; of the root */
+    int late_use; /* until then an instruction aside may read it (aside.h); of the root */
     size_t bytes;
 };
 
@@ -383,7 +386,8 @@ static void place_outputs(struct maker *maker, const struct node *node, int numb
         const int until = out->last_use > number ? out->last_use : number;
         out->known = true;
         if (i == node->op->overwrites && over >= 0 && source->operand.base == BASE_ARENA &&
-            source->last_use == number && source->bytes == out->bytes) {
+            source->last_use == number && source->late_use <= number &&
+            source->bytes == out->bytes) {
             out->operand = source->operand;
             maker->blocks[out->operand.offset >> BLOCK_SHIFT].last = until;
         } else {
@@ -512,6 +516,43 @@ static bool has_own_sums(const struct node *node, const struct kernel_problem *p
            node->in[0]->shape.rank == 2 && problem->in[0].shape.dim[0] < PASS_MANY_ROWS;
 }
 
+/* How a value lies: parameters as in the graph where they have places. */
+static enum layout layout_of(const struct maker *maker, const struct value *value)
+{
+    const struct value *placed = value;
+
+    if (value->kind == VALUE_PARAM && value->shape.rank == 4 && !value->flat)
+        placed = graph_find_value(maker->places_of, value->name);
+    return placed ? placed->layout : value->layout;
+}
+
+/* Problems are stated with filters that lie hwio. */
+static void state_usual(struct kernel_problem *problem)
+{
+    for (int i = 0; i < problem->n_in; i++) {
+        if (problem->in[i].layout == LAYOUT_OHWI)
+            problem->in[i].layout = LAYOUT_HWIO;
+    }
+    if (problem->out[0].layout == LAYOUT_OHWI)
+        problem->out[0].layout = LAYOUT_HWIO;
+}
+
+/* What the kernel takes either way it gets as it lies. */
+static void state_as_it_lies(const struct maker *maker, const struct node *node,
+                             const struct kernel *kernel, struct kernel_problem *problem)
+{
+    const struct device_face *face = maker->target ? maker->target->face : NULL;
+
+    if (!face || !face->takes_inward || !kernel || !face->takes_inward(kernel))
+        return;
+    for (int i = 0; i < node->n_in; i++) {
+        if (problem->in[i].layout == LAYOUT_HWIO)
+            problem->in[i].layout = layout_of(maker, node->in[i]);
+    }
+    if (problem->out[0].layout == LAYOUT_HWIO)
+        problem->out[0].layout = node->out[0]->layout;
+}
+
 /* A device whose kernels are the CPU's has the table of choices, too. */
 static enum status choose(const struct maker *maker, const struct node *node,
                           const struct kernel_problem *problem,
@@ -533,31 +574,68 @@ static enum status choose(const struct maker *maker, const struct node *node,
                        maker->target->face->name, kernel_print(problem, text));
 }
 
-/* Where an instruction finds a value in the type that it wants. */
+/* Will a device run it aside, if nothing better is found? */
+static bool may_go_aside(const struct maker *maker, const struct instruction *made)
+{
+    bool may = maker->target && made->kernel && maker->target->face->leaves_room &&
+               maker->target->face->leaves_room(made->kernel);
+
+    for (int i = 0; i < made->node->n_out; i++)
+        may = may && made->node->out[i]->flat;
+    return may && made->node->phase == PHASE_BACKWARD;
+}
+
+/* Where an instruction finds a value as it wants it. */
 static struct operand place_input(struct maker *maker, struct instruction *out,
-                                  const struct value *value, enum dtype wanted, int number)
+                                  const struct value *value, const struct kernel_tensor *wanted,
+                                  int number)
 {
     const int root = maker->places[value->id].root;
     const struct place *place = &maker->places[root];
-    const struct operand lies = place->operand;
-    const size_t count = (size_t)shape_count(&maker->shapes[root]);
+    const struct shape *shape = &maker->shapes[root];
+    const bool turns = wanted->layout == LAYOUT_HWIO && layout_of(maker, value) == LAYOUT_OHWI;
+    struct operand lies = place->operand;
+    enum dtype dtype = maker->dtypes[root];
 
-    if (maker->dtypes[root] == wanted)
+    if (dtype != wanted->dtype && lies.base == BASE_PARAM) {
+        lies = (struct operand){ BASE_HALF, lies.offset / 2 };
+        dtype = wanted->dtype;
+    }
+    if (dtype == wanted->dtype && !turns)
         return lies;
-    if (lies.base == BASE_PARAM)
-        return (struct operand){ BASE_HALF, lies.offset / 2 };
+    BUG_ON(!maker->target);
     if (!maker->has_copy[root]) {
+        const size_t count = (size_t)shape_count(shape);
         const int until = place->last_use > number ? place->last_use : number;
         maker->has_copy[root] = true;
         maker->copies[root] =
             (struct operand){ BASE_ARENA,
-                              take(maker, count * dtype_size(wanted), number, until) };
+                              take(maker, count * dtype_size(wanted->dtype), number, until) };
         out->converts[out->n_converts++] =
-            (struct plan_convert){ lies, maker->copies[root], maker->dtypes[root], wanted,
-                                   count };
+            (struct plan_convert){ lies,  maker->copies[root],
+                                   dtype, wanted->dtype,
+                                   count, turns ? (size_t)shape->dim[0] : 0 };
         maker->n_converts++;
     }
     return maker->copies[root];
+}
+
+/* Where an instruction leaves a gradient: a filter's that it makes hwio and that lies otherwise is turned after it. */
+static void place_gradient(struct maker *maker, const struct node *node,
+                           struct instruction *out, int number)
+{
+    const struct kernel_tensor *made = &out->problem.out[0];
+    const size_t count = (size_t)shape_count(&made->shape);
+
+    if (made->layout != LAYOUT_HWIO || node->out[0]->layout != LAYOUT_OHWI)
+        return;
+    BUG_ON(!maker->target);
+    const struct operand apart = { BASE_ARENA, take(maker, count * dtype_size(made->dtype),
+                                                    number, number) };
+    out->gives =
+        (struct plan_convert){ apart,       out->out[0], made->dtype,
+                               made->dtype, count,       count / (size_t)made->shape.dim[0] };
+    out->out[0] = apart;
 }
 
 static void take_scratch(struct maker *maker, struct instruction *out, int number)
@@ -580,18 +658,23 @@ static enum status make_instruction(struct maker *maker, const struct node *node
 
     out->node = node;
     fill_problem(maker, node, problem);
+    state_usual(problem);
     if (!node->op->talks)
         TRY(choose(maker, node, problem, choices, &out->kernel));
+    state_as_it_lies(maker, node, out->kernel, problem);
     place_outputs(maker, node, number);
     take_scratch(maker, out, number);
     for (int i = 0; i < node->n_in; i++)
-        out->in[i] = place_input(maker, out, node->in[i], problem->in[i].dtype, number);
+        out->in[i] = place_input(maker, out, node->in[i], &problem->in[i], number);
+    for (int i = 0; i < node->n_in && may_go_aside(maker, out); i++)
+        maker->places[maker->places[node->in[i]->id].root].late_use = number + ASIDE_LAG;
     for (int i = 0; i < node->n_out; i++)
         out->out[i] = maker->places[node->out[i]->id].operand;
     for (int i = 0; i < node->n_out; i++)
         let_bucket_pass(maker, &out->out[i], number);
     for (int i = 0; i < node->n_in; i++)
         let_bucket_pass(maker, &out->in[i], number);
+    place_gradient(maker, node, out, number);
     if (out->kernel && out->kernel->prepare)
         TRY(out->kernel->prepare(problem, &out->state));
     return STATUS_OK;
@@ -621,8 +704,8 @@ static enum status make_row_gradient(struct maker *maker, const struct node *sum
         kernel_narrow(problem, maker->target->precision);
     TRY(choose(maker, sum, problem, choices, &out->kernel));
     take_scratch(maker, out, number);
-    out->in[0] = place_input(maker, out, dy, problem->in[0].dtype, number);
-    out->in[1] = place_input(maker, out, ids, DTYPE_I32, number);
+    out->in[0] = place_input(maker, out, dy, &problem->in[0], number);
+    out->in[1] = place_input(maker, out, ids, &problem->in[1], number);
     out->out[0] =
         (struct operand){ BASE_GRAD,
                           (size_t)maker->buckets->begin[sum->attrs.bucket] * sizeof(float) };
@@ -767,7 +850,11 @@ static void mark_segments(struct plan *plan, const struct pass_pipeline *pipelin
 /* Places all blocks and turns what the plan has of them into addresses. */
 static enum status settle_plan(struct maker *maker, struct plan *plan)
 {
+    if (maker->target)
+        TRY(aside_choose(plan, maker->target->face, maker->blocks));
     TRY(place_blocks(maker->blocks, maker->n_blocks, &plan->arena_bytes));
+    if (maker->target)
+        TRY(aside_link(plan, maker->blocks));
     for (int n = 0; n < plan->n_instructions; n++) {
         struct instruction *made = &plan->instructions[n];
         for (int i = 0; i < made->problem.n_in; i++)
@@ -779,6 +866,10 @@ static enum status settle_plan(struct maker *maker, struct plan *plan)
         for (int i = 0; i < made->n_converts; i++) {
             settle_operand(maker, &made->converts[i].from);
             settle_operand(maker, &made->converts[i].to);
+        }
+        if (made->gives.count > 0) {
+            settle_operand(maker, &made->gives.from);
+            settle_operand(maker, &made->gives.to);
         }
     }
     for (int b = 0; b < maker->buckets->count; b++) {

@@ -36,11 +36,12 @@ struct operand {
 /* While a plan is made, an offset in the arena is a block's number, from this bit on, and an offset in that block. */
 enum { BLOCK_SHIFT = 40 };
 
-/* What a kernel wants in another type of elements than it lies in. */
+/* What a kernel wants in another type of elements than it lies in, or a filter that is to lie otherwise. */
 struct plan_convert {
     struct operand from, to;
     enum dtype from_dtype, to_dtype;
     size_t count;
+    size_t rows; /* it is turned across, a matrix of so many rows; 0: it is not */
 };
 
 struct instruction {
@@ -66,8 +67,13 @@ struct instruction {
     size_t at;    /* where the sender has it: in a shard's box, or among what it sends once */
     struct plan_convert *converts; /* to be made first, on a device */
     int n_converts;
+    struct plan_convert gives; /* to be made after it; of no elements: nothing */
     bool
         with_next; /* on a device: neither this nor the next needs the other (device_face.run_both) */
+    /* On a device with two streams (aside.h): it runs on the second. 1 + number of the signal that it gives there, or follows on
+     * the first; 0: none. */
+    bool is_aside;
+    int follows, signals;
 };
 
 struct plan {
@@ -80,6 +86,7 @@ struct plan {
     enum dtype output_dtype;
     struct plan_convert *converts; /* of all instructions */
     size_t arena_bytes;
+    int n_signals; /* of instructions aside */
     /* Of a pipeline's stage: what is sent or received once a step comes first, then forward of chunk 0, 1, ..., then
      * backward of the last, ..., 0. Segment s is instructions [segment[s], segment[s + 1]). */
     int segment[2 * PIPE_CHUNKS + 1];

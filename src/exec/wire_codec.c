@@ -49,15 +49,18 @@ struct codec_state *wire_codec_state(const struct wire *wire, int b)
 
 /* Making ----------------------------------------------------------------------------------- */
 
-/* A parameter as its rows lie in memory: weights have their outputs innermost. */
+/* A parameter as its rows lie in memory: most weights have their outputs innermost, or outermost. */
 static struct codec_matrix matrix_of(const struct value *value)
 {
     const struct shape *shape = &value->shape;
     const bool is_plain = value->layout == LAYOUT_PLAIN || value->is_turned;
-    const size_t cols = (size_t)(is_plain ? shape->dim[shape->rank - 1] : shape->dim[0]);
+    const size_t count = (size_t)shape_count(shape), outputs = (size_t)shape->dim[0];
+    const size_t cols = is_plain                       ? (size_t)shape->dim[shape->rank - 1]
+                        : value->layout == LAYOUT_OHWI ? count / outputs
+                                                       : outputs;
 
     return (struct codec_matrix){ .offset = (size_t)value->offset,
-                                  .rows = (size_t)shape_count(shape) / cols,
+                                  .rows = count / cols,
                                   .cols = cols };
 }
 

@@ -271,7 +271,9 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
         return node->in[0]->layout;
     if (node->op == &op_linear_grad_weight && i == 0)
         return node->attrs.is_plain ? LAYOUT_PLAIN : LAYOUT_IO;
-    if ((node->op == &op_conv2d_grad_weight || node->op == &op_conv2d_pool_grad_weight ||
+    if (node->op == &op_conv2d_grad_weight && i == 0)
+        return node->attrs.layout == LAYOUT_OHWI ? LAYOUT_OHWI : LAYOUT_HWIO;
+    if ((node->op == &op_conv2d_pool_grad_weight ||
          node->op == &op_conv2d_transpose_grad_weight) &&
         i == 0)
         return LAYOUT_HWIO;

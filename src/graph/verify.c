@@ -38,6 +38,12 @@ static bool reads_rows(const struct op *op)
     return op == &op_embedding || op == &op_embedding_mean;
 }
 
+/* May its filter have input channels innermost (pass/inward.c)? */
+static bool reads_inward(const struct op *op)
+{
+    return op == &op_conv2d || op == &op_conv2d_stats || op == &op_conv2d_grad_input;
+}
+
 static enum status verify_layouts(const struct node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
@@ -51,7 +57,8 @@ static enum status verify_layouts(const struct node *node)
         if (node->op->may_overwrite && node->op != &op_bias)
             wanted = node->in[0]->layout; /* blind to the order, if it is one for all */
         if (weight && in->shape.rank == 4)
-            wanted = LAYOUT_HWIO;
+            wanted =
+                in->layout == LAYOUT_OHWI && reads_inward(node->op) ? LAYOUT_OHWI : LAYOUT_HWIO;
         if (weight && in->shape.rank == 3)
             wanted = LAYOUT_WIO;
         if (weight && in->shape.rank == 2)

@@ -308,6 +308,19 @@ static void cpu_convert(struct device_stream *stream, void *to, enum dtype to_dt
     }
 }
 
+static void cpu_turn(struct device_stream *stream, void *to, const void *from, enum dtype dtype,
+                     size_t rows, size_t columns)
+{
+    const size_t bytes = dtype_size(dtype);
+
+    (void)stream;
+    for (size_t c = 0; c < columns; c++) {
+        for (size_t r = 0; r < rows; r++)
+            memcpy((char *)to + (c * rows + r) * bytes,
+                   (const char *)from + (r * columns + c) * bytes, bytes);
+    }
+}
+
 static void cpu_sum_squares(struct device_stream *stream, const float *data, size_t count,
                             double *out, void *scratch)
 {
@@ -447,6 +460,7 @@ const struct device_face device_cpu = {
     .updates = cpu_updates,
     .add = cpu_add,
     .convert = cpu_convert,
+    .turn = cpu_turn,
     .sum_squares = cpu_sum_squares,
     .sum_squares_bytes = cpu_sum_squares_bytes,
     .square_pieces = cpu_square_pieces,

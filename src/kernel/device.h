@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 enum {
-    DEVICE_VERSION = 6,
+    DEVICE_VERSION = 7,
     DEVICE_TEXT = 128,
     DEVICE_STATES = KERNEL_STATES,
     DEVICE_PEERS = JOINT_RANKS, /* ranks of a machine that share memory, at most */
@@ -287,6 +287,10 @@ struct device_face {
     /* Can calls of these kernels, neither of which needs the other, be one launch? run_both is it. NULL: none can. */
     bool (*go_together)(const struct kernel *one, const struct kernel *other);
     void (*run_both)(const struct kernel *const kernel[2], const struct kernel_call call[2]);
+    /* Does the kernel also take, or make, filters that lie ohwi and whose channels come in eights? NULL: none does. */
+    bool (*takes_inward)(const struct kernel *kernel);
+    /* Does a kernel leave room, so that others run beside it on another stream and both gain? NULL: none does. */
+    bool (*leaves_room)(const struct kernel *kernel);
     const struct device_update *updates; /* ended by a NULL op */
     /* out[i] = a[i] + b[i]; out may be a or b. */
     void (*add)(struct device_stream *stream, float *out, const float *a, const float *b,
@@ -294,6 +298,9 @@ struct device_face {
     /* Elements of one type, f32, bf16 or f16, to another, of which one is f32 or both are the same, to the nearest. */
     void (*convert)(struct device_stream *stream, void *to, enum dtype to_dtype,
                     const void *from, enum dtype from_dtype, size_t count);
+    /* to (columns, rows) = from (rows, columns), of one type. */
+    void (*turn)(struct device_stream *stream, void *to, const void *from, enum dtype dtype,
+                 size_t rows, size_t columns);
     /* Sum of squares in double, by a fixed order of additions; scratch of sum_squares_bytes. */
     void (*sum_squares)(struct device_stream *stream, const float *data, size_t count,
                         double *out, void *scratch);

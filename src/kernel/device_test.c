@@ -175,6 +175,27 @@ static void round_inputs(const struct kernel_problem *there, struct kernel_trial
     }
 }
 
+static bool lies_inward(struct kernel_tensor *tensor)
+{
+    if (tensor->layout != LAYOUT_HWIO || tensor->shape.dim[0] % 8 || tensor->shape.dim[1] % 8)
+        return false;
+    tensor->layout = LAYOUT_OHWI;
+    return true;
+}
+
+/* The problem with its filter, or the gradient of it, the other way; false: the kernel takes it one way alone. */
+static bool turn_inward(const struct device_face *face, const struct kernel *kernel,
+                        struct kernel_problem *problem)
+{
+    bool turned = false;
+
+    if (!face->takes_inward || !face->takes_inward(kernel))
+        return false;
+    for (int i = 0; i < problem->n_in; i++)
+        turned = lies_inward(&problem->in[i]) || turned;
+    return lies_inward(&problem->out[0]) || turned;
+}
+
 /* One problem on a device, in every way, against the reference. */
 static void compare(const struct device_place *place, const struct kernel_problem *problem,
                     const struct kernel_problem *there, enum kernel_fill fill, double tolerance,
@@ -202,6 +223,9 @@ static void compare(const struct device_place *place, const struct kernel_proble
         check_same(place, kernel, there, problem, actual, again, DEVICE_GRAPH);
         if (may_be_in_place(problem->op))
             check_same(place, kernel, there, problem, actual, again, DEVICE_IN_PLACE);
+        struct kernel_problem inward = *there;
+        if (turn_inward(place->face, kernel, &inward))
+            check_same(place, kernel, &inward, problem, actual, again, DEVICE_GRAPH);
     } else {
         complain(problem, "%s", status_message());
     }
@@ -549,18 +573,155 @@ static const char *const of_table[] = {
     "conv2d_grad_weight 256x256x8x8 256x512x4x4 -> 512x256x1x1 stride 2x2",
 };
 
-static void engines_of_the_table_agree(void)
+/* Problems of kernel/cuda/conv_hopper.cu, whose blocks have up to five tiles each. */
+static const char *const of_tiles[] = {
+    "conv2d 150x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d_stats 150x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d_grad_input 150x64x32x32 64x64x3x3 -> 150x64x32x32 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 150x64x32x32 150x64x32x32 -> 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d 5x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d_stats 5x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d_grad_input 5x64x32x32 64x64x3x3 -> 5x64x32x32 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 5x64x32x32 5x64x32x32 -> 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d 150x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_stats 150x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_grad_input 150x128x16x16 128x128x3x3 -> 150x128x16x16 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 150x128x16x16 150x128x16x16 -> 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_stats 7x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_grad_input 7x128x16x16 128x128x3x3 -> 7x128x16x16 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 7x128x16x16 7x128x16x16 -> 128x128x3x3 stride 1x1 pad 1x1",
+};
+
+/* All rows of the device that can run a problem, against the first, and that with filters that lie the other way. */
+static void check_rows(const struct device_place *place, const char *text)
+{
+    struct kernel_problem problem, there;
+    struct kernel_trial *first, *other;
+    const struct kernel *row;
+
+    CHECK_OK(kernel_parse(text, &problem));
+    there = problem;
+    kernel_as_bf16(&there);
+    const struct kernel *reference = kernel_find(problem.op, "reference");
+    const struct kernel *chosen = device_kernel(place->face, &there);
+    CHECK(chosen != NULL);
+    CHECK_OK(kernel_trial_create(reference, &problem, KERNEL_FILL_NORMAL, 3, &first));
+    CHECK_OK(kernel_trial_create(reference, &problem, KERNEL_FILL_NORMAL, 3, &other));
+    CHECK_OK(device_testing_run(place, chosen, &there, kernel_trial_call(first), DEVICE_ONCE));
+    struct kernel_problem inward = there;
+    if (turn_inward(place->face, chosen, &inward))
+        check_same(place, chosen, &inward, &problem, first, other, DEVICE_ONCE);
+    for (size_t i = 0; (row = place->face->kernel_at(i)) != NULL; i++) {
+        if (row == chosen || strcmp(row->op, problem.op) != 0 ||
+            (row->can_run && !row->can_run(&there)))
+            continue;
+        CHECK_OK(
+            device_testing_run(place, row, &there, kernel_trial_call(other), DEVICE_TWICE));
+        check_close(&problem, first, other, mixed_tolerance(&problem));
+    }
+    kernel_trial_destroy(other);
+    kernel_trial_destroy(first);
+}
+
+static void rows_of_tiles_agree(void)
+{
+    for (size_t i = 0; i < sizeof of_tiles / sizeof of_tiles[0]; i++)
+        check_rows(gpu(), of_tiles[i]);
+    check_none_bad();
+}
+
+/* Statistics that a convolution gives of what it makes are those of a norm by itself, which a cut may keep apart. */
+static void check_stats(const struct device_place *place, const char *conv, const char *norm)
+{
+    const char *const texts[] = { conv, norm };
+    struct kernel_problem problems[2], there[2];
+    struct kernel_trial *trials[2];
+    struct kernel_call calls[2];
+
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(kernel_parse(texts[i], &problems[i]));
+        problems[i].attrs.epsilon = 1e-5F;
+        there[i] = problems[i];
+        kernel_as_bf16(&there[i]);
+        CHECK_OK(kernel_trial_create(kernel_find(problems[i].op, "reference"), &problems[i],
+                                     KERNEL_FILL_NORMAL, 5, &trials[i]));
+        calls[i] = *kernel_trial_call(trials[i]);
+        calls[i].step = calls[0].step;
+        if (i == 1)
+            copy_number((void *)(uintptr_t)calls[1].in[0], calls[0].out[0], &problems[1].in[0]);
+        CHECK_OK(device_testing_run(place, device_kernel(place->face, &there[i]), &there[i],
+                                    &calls[i], DEVICE_ONCE));
+    }
+    for (int i = 1; i < problems[0].n_out; i++) {
+        if (memcmp(calls[0].out[i], calls[1].out[i], bytes_of(&problems[0].out[i])) != 0)
+            complain(&problems[0], "other statistics than a norm's in output %d", i);
+    }
+    for (int i = 0; i < 2; i++)
+        kernel_trial_destroy(trials[i]);
+}
+
+static void statistics_are_those_of_a_norm(void)
+{
+    static const char *const texts[][2] = {
+        { "conv2d_stats 150x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+          "batch_norm 150x64x32x32 64 64" },
+        { "conv2d_stats 3x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+          "batch_norm 3x64x32x32 64 64" },
+        { "conv2d_stats 150x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+          "batch_norm 150x128x16x16 128 128" },
+        { "conv2d_stats 3x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+          "batch_norm 3x128x16x16 128 128" },
+        { "conv2d_stats 20x24x17x17 144x24x1x1 stride 1x1", "batch_norm 20x144x17x17 144 144" },
+    };
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        check_stats(gpu(), texts[i][0], texts[i][1]);
+    check_none_bad();
+}
+
+/* Attention of whole and broken tiles of 64 tokens (attention_hopper.cu), and of more than twice as many heads as a GPU works at. */
+static const char *const of_short_sequences[] = {
+    "attention 2x256x384 heads 2 causal",
+    "attention 3x129x144 heads 1 causal",
+    "attention 5x64x384 heads 2 causal",
+    "attention 2x40x576 heads 3 causal",
+    "attention 3x8x240 heads 2 causal",
+    "attention 1x1x192 heads 1 causal",
+    "attention 60x200x1152 heads 6 causal",
+    "attention_grad 2x256x128 2x256x384 2x256x128 2x256x2 -> 2x256x384 heads 2 causal",
+    "attention_grad 3x129x48 3x129x144 3x129x48 3x129x1 -> 3x129x144 heads 1 causal",
+    "attention_grad 5x64x128 5x64x384 5x64x128 5x64x2 -> 5x64x384 heads 2 causal",
+    "attention_grad 2x40x192 2x40x576 2x40x192 2x40x3 -> 2x40x576 heads 3 causal",
+    "attention_grad 3x8x80 3x8x240 3x8x80 3x8x2 -> 3x8x240 heads 2 causal",
+    "attention_grad 1x1x64 1x1x192 1x1x64 1x1x1 -> 1x1x192 heads 1 causal",
+    "attention_grad 60x40x384 60x40x1152 60x40x384 60x40x6 -> 60x40x1152 heads 6 causal",
+    "attention_grad 60x70x384 60x70x1152 60x70x384 60x70x6 -> 60x70x1152 heads 6 causal",
+    "attention_grad 60x150x384 60x150x1152 60x150x384 60x150x6 -> 60x150x1152 heads 6 causal",
+    "attention_grad 60x200x384 60x200x1152 60x200x384 60x200x6 -> 60x200x1152 heads 6 causal",
+};
+
+static void agree_in_bf16(const char *const *problems, size_t count)
 {
     const struct device_place *place = gpu();
 
-    for (size_t i = 0; i < sizeof of_table / sizeof of_table[0]; i++) {
+    for (size_t i = 0; i < count; i++) {
         struct kernel_problem problem, there;
-        CHECK_OK(kernel_parse(of_table[i], &problem));
+        CHECK_OK(kernel_parse(problems[i], &problem));
         there = problem;
         kernel_as_bf16(&there);
         compare(place, &problem, &there, KERNEL_FILL_NORMAL, mixed_tolerance(&problem), i);
     }
     check_none_bad();
+}
+
+static void engines_of_the_table_agree(void)
+{
+    agree_in_bf16(of_table, sizeof of_table / sizeof of_table[0]);
+}
+
+static void attention_agrees_over_short_sequences(void)
+{
+    agree_in_bf16(of_short_sequences, sizeof of_short_sequences / sizeof of_short_sequences[0]);
 }
 
 /* Over all words the mean of what is drawn is the number itself. */
@@ -1324,6 +1485,10 @@ const struct test tests[] = {
     { .name = "losses in one are those of three ops on the GPU",
       .run = losses_in_one_are_those_of_three_ops_on_the_gpu },
     { .name = "engines of the table agree", .run = engines_of_the_table_agree },
+    { .name = "attention agrees over short sequences",
+      .run = attention_agrees_over_short_sequences },
+    { .name = "rows of tiles agree", .run = rows_of_tiles_agree },
+    { .name = "statistics are those of a norm", .run = statistics_are_those_of_a_norm },
     { .name = "devices agree on large problems", .run = devices_agree_on_large_problems },
     { 0 },
 };

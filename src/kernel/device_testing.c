@@ -85,17 +85,27 @@ static void change(void *to, enum dtype to_dtype, const void *from, enum dtype f
     cpu->convert(NULL, to, to_dtype, from, from_dtype, (size_t)shape_count(shape));
 }
 
-/* An input's contents as the device has them; *out_made is to be freed. */
-static enum status contents_of(const struct kernel_tensor *there, enum dtype here,
-                               const void *data, void **out_made)
+/* A tensor's elements as another has them: in another type, of a filter in the other order. */
+static enum status carry(void *to, const struct kernel_tensor *wanted, const void *from,
+                         const struct kernel_tensor *is)
 {
-    const size_t count = (size_t)shape_count(&there->shape);
+    const size_t count = (size_t)shape_count(&is->shape);
+    const struct device_face *cpu;
+    void *turned = NULL;
 
-    *out_made = NULL;
-    if (there->dtype == here)
-        return STATUS_OK;
-    TRY(mem_alloc(count, sizeof(uint16_t), out_made));
-    change(*out_made, there->dtype, data, DTYPE_F32, &there->shape);
+    TRY(device_find("cpu", &cpu));
+    if (is->layout != wanted->layout) {
+        const size_t outputs = (size_t)is->shape.dim[0];
+        const size_t rows = is->layout == LAYOUT_OHWI ? outputs : count / outputs;
+        TRY(mem_alloc(count, dtype_size(is->dtype), &turned));
+        cpu->turn(NULL, turned, from, is->dtype, rows, count / rows);
+        from = turned;
+    }
+    if (is->dtype == wanted->dtype)
+        memcpy(to, from, bytes_of(is));
+    else
+        change(to, wanted->dtype, from, is->dtype, &is->shape);
+    mem_free(turned);
     return STATUS_OK;
 }
 
@@ -104,9 +114,10 @@ static enum status add_input(struct trial *trial, const struct kernel_call *host
     const struct kernel_tensor *there = &trial->problem.in[i];
     void *made, *memory;
 
-    TRY(contents_of(there, host->problem->in[i].dtype, host->in[i], &made));
-    const enum status status =
-        add_buffer(trial, bytes_of(there), made ? made : host->in[i], &memory);
+    TRY(mem_alloc(bytes_of(there) + 1, 1, &made));
+    enum status status = carry(made, there, host->in[i], &host->problem->in[i]);
+    if (status == STATUS_OK)
+        status = add_buffer(trial, bytes_of(there), made, &memory);
     mem_free(made);
     if (status == STATUS_OK)
         trial->call.in[i] = memory;
@@ -188,18 +199,6 @@ static bool is_intact(const struct trial *trial, const struct buffer *b, const u
     return may_change || memcmp(now, b->image, b->bytes + 2 * trial->guard) == 0;
 }
 
-/* A result of `bytes` bytes to where the host has it, 16 bits as the f32 that they are. */
-static void hand_out(const struct trial *trial, const struct kernel_call *host, int output,
-                     const uint8_t *data, size_t bytes)
-{
-    const struct kernel_tensor *there = &trial->problem.out[output];
-
-    if (there->dtype == host->problem->out[output].dtype)
-        memcpy(host->out[output], data, bytes);
-    else
-        change(host->out[output], DTYPE_F32, data, there->dtype, &there->shape);
-}
-
 /* Brings one buffer back; it is `output`, or -1: it only has to be intact. */
 static enum status bring_back(const struct trial *trial, const struct kernel_call *host,
                               int number, bool may_change, int output)
@@ -217,7 +216,8 @@ static enum status bring_back(const struct trial *trial, const struct kernel_cal
         status = FAIL(STATUS_CORRUPT, "%s of %s wrote beside its outputs, at buffer %d",
                       trial->kernel->name, trial->problem.op, number);
     if (status == STATUS_OK && output >= 0)
-        hand_out(trial, host, output, now + trial->guard, b->bytes);
+        status = carry(host->out[output], &host->problem->out[output], now + trial->guard,
+                       &trial->problem.out[output]);
     mem_free(now);
     return status;
 }

@@ -11,7 +11,8 @@
  * A task given to the pool computes its part of the output wholly.
  *
  * Layouts (tensor/shape.h): images are NHWC, convolution weights HWIO or WIO, linear
- * weights IO, or plain where an embedding shares them; everything else is plain. The ops, inputs ->
+ * weights IO, or plain where an embedding shares them; everything else is plain. Some kernels of devices take convolution
+ * weights OHWI, too (device_face.takes_inward). The ops, inputs ->
  * outputs, [optional]:
  *
  *   linear              x (m,k), w (n,k) IO or plain, [b (n)] -> y (m,n); attrs.activation

@@ -4,7 +4,7 @@
  *
  * Buckets are filled from the last parameter to the first, as backward finishes them in that
  * order: bucket 0 is complete first. Inside a bucket parameters stand in the model's order, each at
- * a multiple of 16 elements, or of a stretch where norms are needed; the gaps stay zero. Where borders fall depends on the model alone,
+ * a multiple of 16 elements, of 128 where a device's library reads filters there, or of a stretch where norms are needed; the gaps stay zero. Where borders fall depends on the model alone,
  * never on ranks; buckets are made larger
  * than asked if there would be too many. Of many buckets the first is an eighth of the others, so that
  * its way to other ranks begins early. After: every parameter and its gradient lies in "bucketN.param" and "bucketN.grad".
@@ -22,14 +22,17 @@
 #include "kernel/tree.h"
 #include "pass/pass.h"
 
-enum { ALIGN = 16, DEFAULT_BYTES = 512 << 10, FIRST_PART = 8, MANY = 4 };
+enum { ALIGN = 16, ALIGN_INWARD = 128 /* a line of memory and more, also of 16 bits */ };
+enum { DEFAULT_BYTES = 512 << 10, FIRST_PART = 8, MANY = 4 };
 static const int64_t MOST_BYTES = (int64_t)1 << 40;
 
 /* Elements that a value takes. Where norms are needed, parameters begin with stretches: what squares are summed of
  * (exec/norms.c) is then the same in whatever bucket a parameter is. */
 static int64_t aligned(const struct value *value, const struct pass_config *config)
 {
-    const int64_t unit = optim_needs_norms(&config->optim) ? TREE_STRETCH : ALIGN;
+    const int64_t unit = optim_needs_norms(&config->optim) ? TREE_STRETCH
+                         : config->inward                  ? ALIGN_INWARD
+                                                           : ALIGN;
 
     return (shape_count(&value->shape) + unit - 1) / unit * unit;
 }

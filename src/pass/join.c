@@ -3,13 +3,15 @@
  *
  *   linear_grad_input -> gelu_tanh_grad or relu_grad   becomes  linear_grad_through
  *   max_pool_grad -> relu_grad                         becomes  relu_grad -> max_pool_grad
+ *   conv2d -> batch_norm                               becomes  conv2d_stats -> batch_norm_normalize
  *   add -> batch_norm_grad with an activation          becomes  batch_norm_grad of two summands
  *   batch_norm_grad of dy, x and y                     becomes  the same with beta for y
  *   linear_grad_weight with the sums of dy over rows   becomes  one without, where what makes dy can sum as well, or could but for a cut
  *   softmax_cross_entropy, accuracy and the gradient of the former become one softmax_loss
  *   linear -> token_cross_entropy, token_accuracy and the gradients of both become one linear_token_loss
  *
- * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The fourth
+ * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The third as some
+ * convolutions have sums of what they make at hand, in the order of a norm by itself. The fifth
  * as where an activation was open follows from x, which is read anyway. Both losses stand at the beginning of backward; with the
  * last the graph has no output any more, which evaluations alone read. Only with pass_config.epilogues, within one stage, and where
  * nobody else uses the value in between. Before and after: forward and backward nodes that compute the same.
@@ -79,6 +81,50 @@ static struct node *swap(struct graph *graph, struct node *spread)
     return smaller;
 }
 
+/* Has the convolution sums of what it makes at hand? kernel/cuda/conv_hopper.cu has those of these images. */
+static bool can_sum_images(const struct node *conv)
+{
+    static const int64_t images[][2] = { { 64, 32 }, { 128, 16 } }; /* channels, side */
+    const struct attrs *a = &conv->attrs;
+
+    if (conv->op != &op_conv2d || conv->n_in != 2 || a->activation != ACTIVATION_NONE ||
+        a->groups > 1 || a->stride[0] != 1 || a->stride[1] != 1 || a->pad[0] != 1 ||
+        a->pad[1] != 1)
+        return false;
+    for (size_t i = 0; i < sizeof images / sizeof images[0]; i++) {
+        const int64_t channels = images[i][0], side = images[i][1];
+        const struct shape filter = shape_4(channels, channels, 3, 3);
+        const struct shape image = shape_4(conv->out[0]->shape.dim[0], channels, side, side);
+        if (shape_equal(&conv->in[1]->shape, &filter) &&
+            shape_equal(&conv->out[0]->shape, &image))
+            return true;
+    }
+    return false;
+}
+
+/* Leaves a norm's statistics to the convolution that makes what they are of. */
+static void join_stats(struct node *norm)
+{
+    enum { X, RESIDUAL = 3 };
+    struct node *conv = norm->in[X]->maker;
+
+    if (!conv || conv->stage != norm->stage || !can_sum_images(conv))
+        return;
+    conv->op = &op_conv2d_stats;
+    conv->attrs.epsilon = norm->attrs.epsilon;
+    for (int i = 1; i < norm->n_out; i++) {
+        conv->out[i] = norm->out[i];
+        conv->out[i]->maker = conv;
+    }
+    conv->n_out = norm->n_out;
+    norm->op = &op_batch_norm_normalize;
+    norm->n_out = 1;
+    if (norm->n_in > RESIDUAL)
+        norm->in[RESIDUAL + 1] = norm->in[RESIDUAL];
+    norm->in[RESIDUAL] = conv->out[1];
+    norm->n_in++;
+}
+
 /* Makes a norm's gradient add what flows into it, and know by itself where its activation was open. */
 static void join_norm(const struct graph *graph, struct node *grad)
 {
@@ -94,7 +140,8 @@ static void join_norm(const struct graph *graph, struct node *grad)
         grad->in[grad->n_in++] = sum->in[1];
         sum->n_in = 0;
     }
-    if (norm->op == &op_batch_norm && norm->n_in == 3)
+    const bool is_whole = norm->op == &op_batch_norm && norm->n_in == 3;
+    if (is_whole || (norm->op == &op_batch_norm_normalize && norm->n_in == 4))
         grad->in[Y] = norm->in[2];
 }
 
@@ -291,6 +338,8 @@ static enum status run_join(struct graph *graph, const struct pass_config *confi
         struct node *before = node->op == &op_max_pool_grad ? swap(graph, node) : NULL;
         if (node->op == &op_linear_grad_input)
             join(graph, node);
+        if (node->op == &op_batch_norm)
+            join_stats(node);
         if (node->op == &op_batch_norm_grad)
             join_norm(graph, node);
         struct node *after = node->op == &op_linear_grad_weight && node->n_in > 0

@@ -90,6 +90,7 @@ struct pass_config {
     bool norms_apart; /* batch norms alone: no kernel has both */
     bool
         epilogues; /* linear layers end with gelu or a sum, their gradients with an activation's */
+    bool inward;    /* filters lie with input channels innermost */
     bool recompute; /* make activations again for backward instead of keeping them */
     bool sync_norm; /* batch statistics of the whole step, not of each shard */
     int zero;       /* 3: parameters are held in parts */
@@ -115,9 +116,9 @@ struct pass {
 };
 
 extern const struct pass pass_tensor, pass_fuse, pass_sync_norm, pass_autodiff, pass_join,
-    pass_delay, pass_recompute, pass_bucket, pass_split_batch, pass_update, pass_mirror,
-    pass_zero, pass_serve, pass_average, pass_elastic, pass_parallax, pass_cut, pass_stage,
-    pass_anchor;
+    pass_inward, pass_delay, pass_recompute, pass_bucket, pass_split_batch, pass_update,
+    pass_mirror, pass_zero, pass_serve, pass_average, pass_elastic, pass_parallax, pass_cut,
+    pass_stage, pass_anchor;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

@@ -56,6 +56,43 @@ static void test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn(void)
     graph_destroy(graph);
 }
 
+/* How many parameters of a model lie ohwi, and gradients of them with these. */
+static int count_inward(const char *name, bool inward)
+{
+    struct pass_config config = config_for(1, 0);
+    struct model_config model_config = model_defaults(model_find(name));
+    struct graph *graph;
+    int count = 0;
+
+    config.apart = config.epilogues = true;
+    config.inward = inward;
+    model_config.batch = config.batch;
+    model_config.sample = (struct shape){ 3, { 3, 32, 32 } };
+    model_config.classes = 10;
+    CHECK_OK(model_build(model_find(name), &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        if (value->kind != VALUE_PARAM)
+            continue;
+        CHECK(value->gradient->layout == value->layout);
+        CHECK(!inward || (value->offset % 128 == 0 && value->flat->shape.dim[0] % 128 == 0));
+        count += value->layout == LAYOUT_OHWI;
+    }
+    graph_destroy(graph);
+    return count;
+}
+
+/* Not the first layer's, nor those of products and of one channel. */
+static void test_filters_lie_inward_if_asked(void)
+{
+    CHECK_INT(19, count_inward("resnet18", true));
+    CHECK_INT(7, count_inward("vgg11", true));
+    CHECK_INT(0, count_inward("mobilenet_v2", true));
+    CHECK_INT(0, count_inward("mlp", true));
+    CHECK_INT(0, count_inward("resnet18", false));
+}
+
 /* A device's products end with what came after them. */
 static void test_products_end_with_more_if_asked(void)
 {
@@ -757,19 +794,50 @@ static void test_batch_norm_is_split_by_shards(void)
     graph_destroy(graph);
 }
 
-/* Of resnet18's 20 norms the first and eight more have relu alone, eight a residual, too; eight sums flow into norms. */
-static void test_norms_gradients_add_and_need_no_output_on_a_device(void)
+static struct graph *resnet_of_a_device(void)
 {
     const struct model *model = model_find("resnet18");
     struct model_config model_config = model_defaults(model);
     struct pass_config config = config_for(1, 0);
     struct graph *graph;
-    int sums = 0, by_beta = 0;
 
     config.apart = config.epilogues = true;
     model_config.batch = config.batch;
     CHECK_OK(model_build(model, &model_config, &graph));
     CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
+    return graph;
+}
+
+/* Seven of resnet18's convolutions have 64 channels of 32x32, or 128 of 16x16, on both sides; the last of a block has a residual behind it. */
+static void test_convolutions_sum_for_norms_on_a_device(void)
+{
+    struct graph *graph = resnet_of_a_device();
+    const struct node *seen =
+        graph_find_value(graph, "layer1.0.bn1.running_var")->gradient->maker;
+    int residuals = 0;
+
+    CHECK_INT(7, count_op(graph, &op_conv2d_stats));
+    CHECK_INT(7, count_op(graph, &op_batch_norm_normalize));
+    CHECK_INT(13, count_op(graph, &op_batch_norm));
+    CHECK(seen->op == &op_conv2d_stats);
+    CHECK(seen->attrs.epsilon > 0);
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op != &op_batch_norm_normalize)
+            continue;
+        CHECK(node->in[3]->maker == node->in[0]->maker);
+        residuals += node->n_in > 4;
+    }
+    CHECK_INT(4, residuals);
+    graph_destroy(graph);
+}
+
+/* Of resnet18's 20 norms the first and eight more have relu alone, eight a residual, too; eight sums flow into norms. */
+static void test_norms_gradients_add_and_need_no_output_on_a_device(void)
+{
+    struct graph *graph = resnet_of_a_device();
+    int sums = 0, by_beta = 0;
+
     for (int n = 0; n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
         if (node->op != &op_batch_norm_grad)
@@ -911,6 +979,7 @@ const struct test tests[] = {
     { .name = "fusion leaves no bias, relu or pool of the cnn",
       .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
     { .name = "products end with more if asked", .run = test_products_end_with_more_if_asked },
+    { .name = "filters lie inward if asked", .run = test_filters_lie_inward_if_asked },
     { .name = "pools stay apart if asked", .run = test_pools_stay_apart_if_asked },
     { .name = "fusion leaves no sequence of filters in memory",
       .run = test_fusion_leaves_no_sequence_of_filters_in_memory },
@@ -938,6 +1007,8 @@ const struct test tests[] = {
       .run = test_lars_and_lamb_have_a_trust_ratio_a_parameter },
     { .name = "a batch that does not divide is refused",
       .run = test_a_batch_that_does_not_divide_is_refused },
+    { .name = "convolutions sum for norms on a device",
+      .run = test_convolutions_sum_for_norms_on_a_device },
     { .name = "norms' gradients add and need no output on a device",
       .run = test_norms_gradients_add_and_need_no_output_on_a_device },
     { .name = "fusion joins residual and activation to batch norm",

@@ -14,6 +14,7 @@ static const struct pass *const single_passes[] = {
     &pass_sync_norm, /* statistics of all shards, if asked: they must be differentiated as such */
     &pass_autodiff,    /* gradients of what is left */
     &pass_join,        /* activations' to the products before, where a device has that */
+    &pass_inward,      /* how filters lie there */
     &pass_delay,       /* as late as memory gains by it */
     &pass_recompute,   /* what backward need not find, if asked */
     &pass_bucket,      /* they get their places in flat ranges */
@@ -23,83 +24,67 @@ static const struct pass *const single_passes[] = {
     NULL,
 };
 
-static const struct
-    pass
-        *const
-            local_passes
-                [] = {
-                    &pass_fuse,
-                    &pass_autodiff,
-                    &pass_join,
-                    &pass_delay,
-                    &pass_recompute,
-                    &pass_bucket,
-                    &pass_split_batch,
-                    &pass_update,
-                    &pass_average, /* a worker's own step, and where it meets others */
-                    NULL,
-                };
+static const struct pass
+    *const local_passes[] = {
+        &pass_fuse,   &pass_autodiff,  &pass_join,   &pass_inward,
+        &pass_delay,  &pass_recompute, &pass_bucket, &pass_split_batch,
+        &pass_update, &pass_average, /* a worker's own step, and where it meets others */
+        NULL,
+    };
 
 static const struct pass *const mirrored_passes[] = {
-    &pass_tensor, &pass_fuse,      &pass_sync_norm, &pass_autodiff,    &pass_join,
-    &pass_delay,  &pass_recompute, &pass_bucket,    &pass_split_batch, &pass_update,
-    &pass_mirror, /* a whole step for one device becomes each rank's */
-    &pass_zero,   /* last: parameters in parts, if asked */
+    &pass_tensor, &pass_fuse,   &pass_sync_norm, &pass_autodiff, &pass_join,
+    &pass_inward, &pass_delay,  &pass_recompute, &pass_bucket,   &pass_split_batch,
+    &pass_update, &pass_mirror, /* a whole step for one device becomes each rank's */
+    &pass_zero,                 /* last: parameters in parts, if asked */
     NULL,
 };
 
-static const struct
-    pass
-        *const
-            elastic_passes
-                [] = {
-                    &pass_fuse,
-                    &pass_autodiff,
-                    &pass_join,
-                    &pass_delay,
-                    &pass_recompute,
-                    &pass_bucket,
-                    &pass_split_batch,
-                    &pass_update,
-                    &pass_elastic, /* a worker's own step, and where it meets the center */
-                    NULL,
-                };
+static const struct pass
+    *const elastic_passes[] = {
+        &pass_fuse,   &pass_autodiff,  &pass_join,   &pass_inward,
+        &pass_delay,  &pass_recompute, &pass_bucket, &pass_split_batch,
+        &pass_update, &pass_elastic, /* a worker's own step, and where it meets the center */
+        NULL,
+    };
 
-static const struct pass *const served_passes[] = {
-    &pass_fuse,   &pass_autodiff,    &pass_join,   &pass_delay, &pass_recompute,
-    &pass_bucket, &pass_split_batch, &pass_update, &pass_serve, /* last: it gives the update of a whole step to servers */
-    NULL,
-};
+static const struct pass
+    *const served_passes[] = {
+        &pass_fuse,   &pass_autodiff,  &pass_join,   &pass_inward,
+        &pass_delay,  &pass_recompute, &pass_bucket, &pass_split_batch,
+        &pass_update, &pass_serve, /* last: it gives the update of a whole step to servers */
+        NULL,
+    };
 
 /* A pipeline's step; every rank has the whole graph, in which nodes belong to stages. */
 static const struct pass *const staged_passes[] = {
     &pass_tensor,      &pass_fuse,   &pass_cut, /* before autodiff: backward nodes belong to the stage of what they differentiate */
-    &pass_autodiff,    &pass_join,   &pass_delay, &pass_recompute,
-    &pass_stage,  /* what goes from stage to stage */
-    &pass_bucket, /* of this rank's stage alone, as is all below */
+    &pass_autodiff,    &pass_join,   &pass_inward, &pass_delay,
+    &pass_recompute,   &pass_stage, /* what goes from stage to stage */
+    &pass_bucket,                   /* of this rank's stage alone, as is all below */
     &pass_split_batch, &pass_update, NULL,
 };
 
-static const struct pass *const staged_mirrored_passes[] = {
-    &pass_tensor,   &pass_fuse,        &pass_sync_norm,
-    &pass_cut,      &pass_autodiff,    &pass_join,
-    &pass_delay,    &pass_recompute,   &pass_stage,
-    &pass_parallax, /* if copies meet so */
-    &pass_bucket,   &pass_split_batch, &pass_update,
-    &pass_mirror,   &pass_zero,        NULL,
-};
+static const struct pass
+    *const staged_mirrored_passes[] = {
+        &pass_tensor,   &pass_fuse,        &pass_sync_norm, &pass_cut,       &pass_autodiff,
+        &pass_join,     &pass_inward,      &pass_delay,     &pass_recompute, &pass_stage,
+        &pass_parallax, /* if copies meet so */
+        &pass_bucket,   &pass_split_batch, &pass_update,    &pass_mirror,    &pass_zero,
+        NULL,
+    };
 
 static const struct pass *const staged_served_passes[] = {
-    &pass_tensor, &pass_fuse,      &pass_cut,   &pass_autodiff, &pass_join,
-    &pass_delay,  &pass_recompute, &pass_stage, &pass_bucket,   &pass_split_batch,
-    &pass_update, &pass_serve, /* servers have each stage's and slice's */
+    &pass_tensor, &pass_fuse,      &pass_cut,   &pass_autodiff, &pass_join,        &pass_inward,
+    &pass_delay,  &pass_recompute, &pass_stage, &pass_bucket,   &pass_split_batch, &pass_update,
+    &pass_serve, /* servers have each stage's and slice's */
     NULL,
 };
 
 static const struct pass *const parallax_passes[] = {
-    &pass_fuse,      &pass_sync_norm,   &pass_autodiff, &pass_join,   &pass_delay,
-    &pass_recompute, &pass_parallax, /* before buckets: what has rows has a bucket of its own */
-    &pass_bucket,    &pass_split_batch, &pass_update,   &pass_mirror, NULL,
+    &pass_fuse,   &pass_sync_norm,   &pass_autodiff, &pass_join,   &pass_inward,
+    &pass_delay,  &pass_recompute,   &pass_parallax, /* before buckets: what has rows has a bucket of its own */
+    &pass_bucket, &pass_split_batch, &pass_update,   &pass_mirror, NULL,
 };
 #define SYNC(kind) (1U << SYNC_##kind)
 #define MEET(kind) (1U << MEET_##kind)

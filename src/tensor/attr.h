@@ -45,7 +45,7 @@ struct attrs {
     int extent[2]; /* gradients of windowed ops: height and width of the input, or of
                                    the kernel for a weight's gradient */
     struct shape sample; /* reshape: the output's extents after the first */
-    enum layout layout;  /* reorder: the output's */
+    enum layout layout;  /* reorder: the output's; conv2d_grad_weight: LAYOUT_OHWI, or hwio */
     int is_plain;        /* linear_grad_weight: the weight is a table, its rows contiguous */
     int with_bias;       /* weight gradients: make the bias's too */
     int with_residual;   /* gradients of batch norm: make the residual's too */

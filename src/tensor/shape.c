@@ -21,6 +21,7 @@ static const struct {
     [LAYOUT_HWIO] = { "hwio", 4, { 2, 3, 1, 0 } },
     [LAYOUT_IO] = { "io", 2, { 1, 0 } },
     [LAYOUT_WIO] = { "wio", 3, { 2, 1, 0 } },
+    [LAYOUT_OHWI] = { "ohwi", 4, { 0, 2, 3, 1 } },
 };
 
 struct shape shape_of(int rank, const int64_t *dims)

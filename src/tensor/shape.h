@@ -10,6 +10,7 @@
  *   LAYOUT_HWIO   convolution weights: output channel innermost (shape O, I, H, W)
  *   LAYOUT_IO     linear weights: output innermost          (shape O, I)
  *   LAYOUT_WIO    filters along sequences: output innermost (shape O, I, W)
+ *   LAYOUT_OHWI   convolution weights: input channel innermost, as devices' libraries take them (shape O, I, H, W)
  */
 #ifndef TENSOR_SHAPE_H
 #define TENSOR_SHAPE_H
@@ -25,7 +26,7 @@ extern "C" {
 #endif
 
 enum { SHAPE_MAX = 6, SHAPE_TEXT = 96 };
-enum layout { LAYOUT_PLAIN, LAYOUT_NHWC, LAYOUT_HWIO, LAYOUT_IO, LAYOUT_WIO };
+enum layout { LAYOUT_PLAIN, LAYOUT_NHWC, LAYOUT_HWIO, LAYOUT_IO, LAYOUT_WIO, LAYOUT_OHWI };
 
 struct shape {
     int rank;
@@ -69,7 +70,7 @@ MUST_CHECK enum status shape_checked_count(const struct shape *shape, int64_t *o
 bool shape_equal(const struct shape *a, const struct shape *b);
 /* "64x784", "scalar"; returns `text`. */
 const char *shape_print(const struct shape *shape, char text[SHAPE_TEXT]);
-const char *layout_name(enum layout layout); /* "plain", "nhwc", "hwio", "io", "wio" */
+const char *layout_name(enum layout layout); /* "plain", "nhwc", "hwio", "io", "wio", "ohwi" */
 
 /* Copies `count` elements of `size` bytes from the plain order to `layout` (or back). */
 void layout_from_plain(enum layout layout, const struct shape *shape, size_t size,

@@ -101,6 +101,8 @@ static int64_t place_of(enum layout layout, const struct shape *s, int64_t a, in
         return b * s->dim[0] + a;
     case LAYOUT_WIO: /* a, b, c = o, i, w */
         return (c * s->dim[1] + b) * s->dim[0] + a;
+    case LAYOUT_OHWI: /* a, b, c, d = o, i, h, w */
+        return ((a * s->dim[2] + c) * s->dim[3] + d) * s->dim[1] + b;
     case LAYOUT_PLAIN:
         break;
     }
@@ -118,7 +120,7 @@ static void test_layouts_place_elements(struct rng *rng)
     static const size_t sizes[] = { 1, 2, 4, 8, 3, MAX_SIZE };
     static unsigned char plain[MAX_ELEMENTS * MAX_SIZE + 1], data[MAX_ELEMENTS * MAX_SIZE + 1];
     static unsigned char back[MAX_ELEMENTS * MAX_SIZE + 1];
-    const enum layout layout = (enum layout)rng_below(rng, 5);
+    const enum layout layout = (enum layout)rng_below(rng, 6);
     const size_t size = sizes[rng_below(rng, 6)];
     struct shape shape = { .rank = layout == LAYOUT_IO    ? 2
                                    : layout == LAYOUT_WIO ? 3
@@ -152,6 +154,7 @@ static void test_layout_names(void)
     CHECK_TEXT("hwio", layout_name(LAYOUT_HWIO));
     CHECK_TEXT("io", layout_name(LAYOUT_IO));
     CHECK_TEXT("wio", layout_name(LAYOUT_WIO));
+    CHECK_TEXT("ohwi", layout_name(LAYOUT_OHWI));
 }
 
 static void test_plain_takes_any_rank(void)

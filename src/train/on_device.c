@@ -17,6 +17,11 @@ bool on_device(const struct job *job)
     return strcmp(job->settings.device, "cpu") != 0;
 }
 
+bool on_device_rounds(const struct job *job)
+{
+    return on_device(job) && strcmp(job->settings.precision, "f32") != 0;
+}
+
 static enum status check_name(const char *name)
 {
     for (int i = 0; device_names[i]; i++) {

@@ -17,6 +17,7 @@ def idx(folder, side, count):
         open(f"{folder}/{name}-images-idx3-ubyte", "wb").write(struct.pack(">IIII", 0x803, n, side, side) + pixels)
         open(f"{folder}/{name}-labels-idx1-ubyte", "wb").write(struct.pack(">II", 0x801, n) + labels)
 idx("pictures", 28, 3000)
+idx("squares", 32, 600)
 with open("play.txt", "w") as f:
     for i in range(4000):
         f.write(f"Romeo: {rng.choice(['yes', 'no', 'why'])}.\nJulia: {rng.choice(['good', 'bad', 'so'])}!\n")
@@ -136,6 +137,11 @@ residual=(resnet18 "${pictures[@]}" --steps 24 --width 16 --lr 0.01 --shards 4)
 train residual 1 "${residual[@]}"
 staged res-pp-2 residual 2 "${residual[@]}" --strategy pipeline
 staged res-pp-4 residual 4 "${residual[@]}" --strategy pipeline
+# Convolutions that sum for the norms behind them, which a cut may keep apart.
+wide=(resnet18 --data ./squares --batch 128 --threads 1 --steps 8 --lr 0.01 --shards 4)
+[ "$device" = cpu ] || alike wide "${wide[@]}"
+[ "$device" = cpu ] || staged wide-pp-2 wide-1 2 "${wide[@]}" --strategy pipeline
+[ "$device" = cpu ] || staged wide-pp-4 wide-1 4 "${wide[@]}" --strategy pipeline
 bag=(nbow --data ./reviews --batch 64 --threads 1 --epochs 2 --optimizer adam --shards 4)
 staged bag-pp nbow-1 2 "${bag[@]}" --strategy pipeline
 [ "$device" = cpu ] || train text-f32 1 "${text[@]}" --precision f32

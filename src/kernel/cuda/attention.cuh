@@ -112,7 +112,7 @@ static int64_t size_of_heads(const struct kernel_problem *p, int qkv)
     return p->in[qkv].shape.dim[2] / 3 / p->attrs.heads;
 }
 
-static size_t attention_grad_scratch(const struct kernel_problem *p)
+static inline size_t attention_grad_scratch(const struct kernel_problem *p)
 {
     return (size_t)shape_count(&p->in[3].shape) * sizeof(float);
 }

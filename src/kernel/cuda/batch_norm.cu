@@ -325,13 +325,110 @@ static void launch_moments(struct device_stream *stream, const T *x, struct exte
         sum_columns<2>(stream, add, finish, e.places, e.channels, scratch);
 }
 
+/* A tile's sums as batch_norm.h has them, 64 channels a warp: a lane eight channels of two columns. */
+__global__ void sum_tiles(const bf16 *x, int64_t tiles, int side, int channels, float *partial)
+{
+    const int64_t warp = thread_number() / WARP, tile = warp / (channels / TILE_CHANNELS);
+    const int lane = threadIdx.x % WARP, wide = side / TILE_WIDTH;
+    const int first = (int)(warp % (channels / TILE_CHANNELS)) * TILE_CHANNELS + lane % 8 * 8;
+    const int64_t row = tile / wide * side, apart = (int64_t)side * channels;
+    const bf16 *from = x + (row * side + tile % wide * TILE_WIDTH + lane / 8 * 2) * channels;
+    float sums[2][8] = {};
+
+    if (tile >= tiles)
+        return;
+#pragma unroll 8
+    for (int i = 0; i < side; i++) {
+#pragma unroll
+        for (int next = 0; next < 2; next++) {
+            const pack<bf16> in =
+                *(const pack<bf16> *)(from + i * apart + next * channels + first);
+#pragma unroll
+            for (int k = 0; k < 8; k++) {
+                const float value = number(in.x[k]);
+                sums[0][k] += value;
+                sums[1][k] = fmaf(value, value, sums[1][k]);
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            sums[m][k] += __shfl_xor_sync(~0U, sums[m][k], 8);
+            sums[m][k] += __shfl_xor_sync(~0U, sums[m][k], 16);
+            if (lane < 8)
+                partial[(tile * 2 + m) * channels + first + k] = sums[m][k];
+        }
+    }
+}
+
+/* A channel's sums over all tiles: a thread some, then those of a warp, two by two, then warps. */
+template <class G>
+__global__ void __launch_bounds__(THREADS)
+    finish_tiles(G finish, int64_t channels, int64_t tiles, const float *partial)
+{
+    __shared__ double all[2][THREADS / WARP];
+    const int64_t channel = blockIdx.x;
+    double sums[2] = {};
+
+#pragma unroll 8
+    for (int64_t tile = threadIdx.x; tile < tiles; tile += THREADS) {
+        sums[0] += (double)partial[tile * 2 * channels + channel];
+        sums[1] += (double)partial[(tile * 2 + 1) * channels + channel];
+    }
+    for (int m = 0; m < 2; m++) {
+        for (int apart = 1; apart < WARP; apart *= 2)
+            sums[m] += __shfl_xor_sync(~0U, sums[m], apart);
+        if (threadIdx.x % WARP == 0)
+            all[m][threadIdx.x / WARP] = sums[m];
+    }
+    __syncthreads();
+    if (threadIdx.x > 0)
+        return;
+    for (int m = 0; m < 2; m++) {
+        sums[m] = 0;
+        for (int warp = 0; warp < THREADS / WARP; warp++)
+            sums[m] += all[m][warp];
+    }
+    finish(channel, sums);
+}
+
+template <class G>
+static void launch_finish_tiles(struct device_stream *stream, G finish, int64_t channels,
+                                int64_t tiles, const float *partial)
+{
+    finish_tiles<<<(unsigned)channels, THREADS, 0, stream->cuda>>>(finish, channels, tiles,
+                                                                   partial);
+}
+
+/* Of bf16 images of the convolutions that sum what they make (conv_hopper.cu). */
+static bool has_tiles(const struct kernel_tensor *image)
+{
+    const int64_t *dim = image->shape.dim;
+
+    return image->dtype == DTYPE_BF16 && dim[2] == dim[3] &&
+           ((dim[1] == 64 && dim[2] == 32) || (dim[1] == 128 && dim[2] == 16));
+}
+
+static int64_t tiles_of(const struct kernel_tensor *image)
+{
+    return image->shape.dim[0] * (image->shape.dim[3] / TILE_WIDTH);
+}
+
 template <class G>
 static void take_moments(struct device_stream *stream, const struct kernel_tensor *image,
                          const void *x, G finish, void *scratch)
 {
     const struct extents_of_images e = extents_of(image);
 
-    if (image->dtype == DTYPE_BF16)
+    if (has_tiles(image)) {
+        const int64_t tiles = tiles_of(image);
+        sum_tiles<<<blocks_of(tiles * (e.channels / TILE_CHANNELS), THREADS / WARP), THREADS, 0,
+                    stream->cuda>>>((const bf16 *)x, tiles, (int)image->shape.dim[3],
+                                    (int)e.channels, (float *)scratch);
+        launch_finish_tiles(stream, finish, e.channels, tiles, (const float *)scratch);
+    } else if (image->dtype == DTYPE_BF16)
         launch_moments(stream, (const bf16 *)x, e, finish, scratch);
     else if (image->dtype == DTYPE_F16)
         launch_moments(stream, (const f16 *)x, e, finish, scratch);
@@ -340,8 +437,8 @@ static void take_moments(struct device_stream *stream, const struct kernel_tenso
     stream_check(stream, "moments");
 }
 
-void batch_norm_moments(const struct kernel_call *call, const struct kernel_tensor *image,
-                        const void *x, int first)
+static struct finish_norm finish_of(const struct kernel_call *call,
+                                    const struct kernel_tensor *image, int first)
 {
     const struct extents_of_images e = extents_of(image);
     const struct give_moments out = { (float *)call->out[first], (float *)call->out[first + 1],
@@ -349,13 +446,29 @@ void batch_norm_moments(const struct kernel_call *call, const struct kernel_tens
                                       call->problem->attrs.epsilon };
     const struct finish_norm finish = { out, (double)e.places, (double)e.images, call->step };
 
-    take_moments(call->stream, image, x, finish, call->scratch);
+    return finish;
+}
+
+void batch_norm_moments(const struct kernel_call *call, const struct kernel_tensor *image,
+                        const void *x, int first)
+{
+    take_moments(call->stream, image, x, finish_of(call, image, first), call->scratch);
+}
+
+void batch_norm_finish_tiles(const struct kernel_call *call, const struct kernel_tensor *image,
+                             const float *partial, int first)
+{
+    launch_finish_tiles(call->stream, finish_of(call, image, first), image->shape.dim[1],
+                        tiles_of(image), partial);
+    stream_check(call->stream, "moments");
 }
 
 size_t batch_norm_moments_scratch(const struct kernel_tensor *image)
 {
     const struct extents_of_images e = extents_of(image);
 
+    if (has_tiles(image))
+        return (size_t)(tiles_of(image) * 2 * e.channels) * sizeof(float);
     return column_scratch(e.places, e.channels, 2);
 }
 

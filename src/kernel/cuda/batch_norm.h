@@ -15,6 +15,14 @@ void batch_norm_moments(const struct kernel_call *call, const struct kernel_tens
                         const void *x, int first);
 size_t batch_norm_moments_scratch(const struct kernel_tensor *image);
 
+/* The same from sums that lie (tile, 2, channel). So they are made wherever it is, of bf16 images that a convolution sums as it makes them
+ * (conv_hopper.cu), that a norm which is apart from it sees the same bits: a tile is TILE_WIDTH columns of an image, tile after tile; in it
+ * four sums, each of two columns side by side, row by row, of the elements and of their squares, in f32; those of columns 0 to 3 and 4 to 7 are
+ * added first. */
+enum { TILE_WIDTH = 8, TILE_CHANNELS = 64 };
+void batch_norm_finish_tiles(const struct kernel_call *call, const struct kernel_tensor *image,
+                             const float *partial, int first);
+
 /* to = dz + (dmean - drstd rstd^3 (z - mean)) / n: dz with what flows into z through its statistics, of n places a channel; all are
  * images like `image`. */
 void batch_norm_flow_back(struct device_stream *stream, const struct kernel_tensor *image,

@@ -5,6 +5,7 @@
  * dz in a copy that both gradients of the convolution read.
  */
 #include "base/mem.h"
+#include "kernel/cuda/across.h"
 #include "kernel/cuda/batch_norm.h"
 #include "kernel/precision.h"
 
@@ -27,7 +28,7 @@ static int n_inner(const struct kernel_problem *p)
     return is_forward(p) ? 1 : N_INNER;
 }
 
-/* conv2d of x and w; or the gradients of dz, w and x. */
+/* conv2d of x and w, which is turned first where it lies as the row does not take it; or the gradients of dz, w and x. */
 static struct kernel_problem inner_of(const struct kernel_problem *p, int i)
 {
     static const char *const gradients[] = { "conv2d_grad_input", "conv2d_grad_weight" };
@@ -44,7 +45,15 @@ static struct kernel_problem inner_of(const struct kernel_problem *p, int i)
         inner.in[0] = p->in[2];
         inner.in[1] = p->in[0];
     }
+    const struct kernel *row = cuda_find(&inner);
+    if (inner.in[1].layout == LAYOUT_OHWI && row && !cuda_takes_inward(row))
+        inner.in[1].layout = LAYOUT_HWIO;
     return inner;
+}
+
+static bool turns(const struct kernel_problem *p)
+{
+    return is_forward(p) && inner_of(p, 0).in[1].layout != p->in[1].layout;
 }
 
 static bool can_run(const struct kernel_problem *p)
@@ -57,15 +66,18 @@ static bool can_run(const struct kernel_problem *p)
     return true;
 }
 
-/* Of the copy of dz. */
+/* Of the turned filter, or of the copy of dz. */
 static size_t copy_bytes(const struct kernel_problem *p)
 {
     const size_t size = kernel_is_half(p->in[0].dtype) ? sizeof(uint16_t) : sizeof(float);
+    const struct shape *copied = &p->in[is_forward(p) ? 1 : 0].shape;
 
-    return is_forward(p) ? 0 : ((size_t)shape_count(&p->in[0].shape) * size + 255) / 256 * 256;
+    if (is_forward(p) && !turns(p))
+        return 0;
+    return ((size_t)shape_count(copied) * size + 255) / 256 * 256;
 }
 
-/* The copy of dz, then what one of the others needs. */
+/* The copy, then what one of the others needs. */
 static size_t scratch_bytes(const struct kernel_problem *p)
 {
     size_t most = is_forward(p) ? batch_norm_moments_scratch(&p->out[0]) : 0;
@@ -133,7 +145,16 @@ static void run_inner(const struct kernel_call *call, int i, const void *a, cons
 
 static void run_forward(const struct kernel_call *call)
 {
-    run_inner(call, 0, call->in[0], call->in[1]);
+    const struct kernel_tensor *w = &call->problem->in[1];
+    const void *filter = call->in[1];
+
+    if (turns(call->problem)) {
+        const int64_t o = w->shape.dim[0];
+        turn_across(call->stream, call->scratch, w->dtype, filter, w->dtype, o,
+                    shape_count(&w->shape) / o);
+        filter = call->scratch;
+    }
+    run_inner(call, 0, call->in[0], filter);
     batch_norm_moments(call, &call->problem->out[0], call->out[0], 1);
 }
 

@@ -46,6 +46,9 @@ extern const struct device_team_ops cuda_team_ops;
     } while (0)
 enum status cuda_failed(cudaError_t error, const char *file, int line, const char *call);
 
+/* In a captured graph, kernels fill memory (fills.cu). */
+enum status cuda_replace_fills(cudaGraph_t graph);
+
 /* The most shared memory that a block may ask for on the device that was opened first, and its compute capability, ten times:
  * what rows can run, and their scratch, does not change after that. */
 extern size_t cuda_shared_bytes;
@@ -54,16 +57,18 @@ enum { CAPABILITY_HOPPER = 90 }; /* what hopper.cuh is for */
 
 /* The first row for a problem, as a device's user would find it; NULL: there is none. */
 const struct kernel *cuda_find(const struct kernel_problem *problem);
+/* device_face.takes_inward */
+bool cuda_takes_inward(const struct kernel *kernel);
 
 /* Rows, each array ended by a NULL op. */
 extern const struct kernel cuda_cudnn_rows[], cuda_cudnn_attention_rows[],
-    cuda_attention_tile_rows[], cuda_attention_mma_rows[], cuda_elementwise_rows[],
-    cuda_linear_rows[], cuda_conv_rows[], cuda_conv1d_max_rows[], cuda_depthwise_rows[],
-    cuda_thin_rows[], cuda_thin_pool_rows[], cuda_narrow_rows[], cuda_conv_whole_rows[],
-    cuda_shallow_rows[], cuda_small_rows[], cuda_pool_rows[], cuda_norm_rows[],
-    cuda_batch_norm_rows[], cuda_norm_depthwise_rows[], cuda_conv_stats_rows[],
-    cuda_loss_rows[], cuda_head_rows[], cuda_column_sums_rows[], cuda_through_rows[],
-    cuda_embedding_rows[], cuda_attention_rows[], cuda_recurrent_rows[];
+    cuda_attention_hopper_rows[], cuda_attention_tile_rows[], cuda_attention_mma_rows[],
+    cuda_elementwise_rows[], cuda_linear_rows[], cuda_conv_hopper_rows[], cuda_conv_rows[],
+    cuda_conv1d_max_rows[], cuda_depthwise_rows[], cuda_thin_rows[], cuda_thin_pool_rows[],
+    cuda_narrow_rows[], cuda_conv_whole_rows[], cuda_shallow_rows[], cuda_small_rows[],
+    cuda_pool_rows[], cuda_norm_rows[], cuda_batch_norm_rows[], cuda_norm_depthwise_rows[],
+    cuda_conv_stats_rows[], cuda_loss_rows[], cuda_head_rows[], cuda_column_sums_rows[],
+    cuda_through_rows[], cuda_embedding_rows[], cuda_attention_rows[], cuda_recurrent_rows[];
 extern const struct device_update cuda_updates[];
 extern const struct device_joint_ops cuda_joint_ops;
 void cuda_add(struct device_stream *stream, float *out, const float *a, const float *b,

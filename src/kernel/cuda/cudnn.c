@@ -2,8 +2,8 @@
 /* cudnn.c - convolutions in mixed precision, and of f32 that may be rounded to TF32, by cuDNN's graph interface.
  *
  * Mostly one operation a graph: a convolution, or the gradient of its input or of its weights, of images with channels
- * innermost, bf16 or f16 with f32 sums. cuDNN wants filters as (O, kh, kw, C), tutti's lie (kh, kw, C, O): they are turned
- * across in scratch before, or after, which is little beside the images. Channels that do not come in eights, such as those
+ * innermost, bf16 or f16 with f32 sums. cuDNN wants filters as (O, kh, kw, C). Those that lie (kh, kw, C, O) are turned
+ * across in scratch before, or after; most lie as they are wanted (pass/inward.c). Channels that do not come in eights, such as those
  * of a first layer, are filled up with zeros in copies. Bias and relu of a convolution are part of its graph, the bias in
  * bf16, where there is an engine for it. Gradients of weights are wanted in f32;
  * where cuDNN has no engine for that they are rounded to 16 bits once, at the end. Which engine runs says a table of the models' convolutions
@@ -174,6 +174,12 @@ static void conv_of(const struct kernel_problem *p, struct conv *out)
     out->relu = out->with_bias && p->attrs.activation == ACTIVATION_RELU;
 }
 
+/* Does the filter lie as cuDNN wants it? */
+static bool is_inward(const struct kernel_problem *p)
+{
+    return tensor_at(p, parts_of(p)->w)->layout == LAYOUT_OHWI;
+}
+
 static bool is_padded(const struct conv *c)
 {
     return c->c != c->real_c || c->o != c->real_o;
@@ -198,10 +204,13 @@ static size_t up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-static size_t filter_bytes(const struct conv *c)
+/* Of a filter in scratch: turned, or rounded where the gradient is not. */
+static size_t filter_bytes(const struct kernel_problem *p, const struct conv *c)
 {
     const enum dtype dtype = c->kind == KIND_WEIGHT ? c->into : c->dtype;
 
+    if (is_inward(p) && dtype == tensor_at(p, parts_of(p)->w)->dtype)
+        return 0;
     return up((size_t)(c->o * c->c * c->kh * c->kw) *
               (kernel_is_half(dtype) ? sizeof(uint16_t) : sizeof(float)));
 }
@@ -240,8 +249,9 @@ static size_t scratch_bytes(const struct kernel_problem *p)
     bias_extents(&conv, parts_of(p)->bias, &rows, &columns);
     const size_t sums =
         conv.kind == KIND_WEIGHT && p->n_out > 1 ? column_sums_scratch(rows, columns) : 0;
-    const size_t own = filter_bytes(&conv) + image_bytes(&conv, 'x') + image_bytes(&conv, 'y') +
-                       bias_bytes(&conv) + (plan ? (size_t)plan->dnn.workspace : 0);
+    const size_t own = filter_bytes(p, &conv) + image_bytes(&conv, 'x') +
+                       image_bytes(&conv, 'y') + bias_bytes(&conv) +
+                       (plan ? (size_t)plan->dnn.workspace : 0);
     return own > sums ? own : sums;
 }
 
@@ -273,22 +283,28 @@ static void give_images(const struct kernel_call *call, const struct conv *c,
 }
 
 /* The filter as cuDNN wants it, and back. */
-static void give_filter(const struct kernel_call *call, const struct conv *c, int at)
+static const void *give_filter(const struct kernel_call *call, const struct conv *c, int at)
 {
     const struct padded_filter padded = { c->kh * c->kw, c->c, c->o, c->real_c, c->real_o };
 
+    if (is_inward(call->problem))
+        return call->in[at];
     if (is_padded(c))
         pad_filter(call->stream, &padded, call->scratch, call->in[at]);
     else
         turn_across(call->stream, call->scratch, c->dtype, call->in[at], c->dtype,
                     padded.taps * c->c, c->o);
+    return call->scratch;
 }
 
 static void take_filter(const struct kernel_call *call, const struct conv *c)
 {
     const struct padded_filter padded = { c->kh * c->kw, c->c, c->o, c->real_c, c->real_o };
 
-    if (is_padded(c))
+    if (is_inward(call->problem))
+        cuda_convert(call->stream, call->out[0], DTYPE_F32, call->scratch, c->into,
+                     (size_t)(c->o * c->c * c->kh * c->kw));
+    else if (is_padded(c))
         unpad_filter(call->stream, &padded, call->out[0], call->scratch, c->into);
     else
         turn_across(call->stream, call->out[0], call->problem->out[0].dtype, call->scratch,
@@ -303,7 +319,8 @@ static void run(const struct kernel_call *call)
 
     conv_of(p, &conv);
     const struct plan *plan = find_plan(&conv);
-    char *const x_copy = (char *)call->scratch + filter_bytes(&conv);
+    const size_t filter = filter_bytes(p, &conv);
+    char *const x_copy = (char *)call->scratch + filter;
     char *const y_copy = x_copy + image_bytes(&conv, 'x');
     char *const bias = y_copy + image_bytes(&conv, 'y');
     char *const workspace = bias + bias_bytes(&conv);
@@ -312,16 +329,16 @@ static void run(const struct kernel_call *call)
         stream_note(call->stream, p->op, "cudnn has no plan");
         return;
     }
-    if (conv.kind != KIND_WEIGHT)
-        give_filter(call, &conv, part->w);
+    const void *const w = conv.kind != KIND_WEIGHT ? give_filter(call, &conv, part->w)
+                          : filter > 0             ? call->scratch
+                                                   : call->out[0];
     const void *const images[2] = { place_images(call, &conv, 'x', part->x, x_copy),
                                     place_images(call, &conv, 'y', part->y, y_copy) };
     if (conv.with_bias)
         cuda_convert(call->stream, bias, conv.dtype, call->in[2], DTYPE_F32, (size_t)conv.o);
-    execute(call, plan, images[0], call->scratch, images[1], conv.with_bias ? bias : NULL,
-            workspace);
+    execute(call, plan, images[0], w, images[1], conv.with_bias ? bias : NULL, workspace);
     give_images(call, &conv, images);
-    if (conv.kind == KIND_WEIGHT)
+    if (conv.kind == KIND_WEIGHT && filter > 0)
         take_filter(call, &conv);
 
     int64_t rows, columns;

@@ -71,10 +71,15 @@ __device__ __forceinline__ void stores_to_engines()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Of `threads` threads that name the same `id`, 1 to 15. */
+/* Of `threads` threads that name the same `id`, 1 to 15; who is only passing does not wait for the others. */
 __device__ __forceinline__ void meet(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void meet_passing(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 /* Boxes ------------------------------------------------------------------------------------- */
@@ -118,6 +123,15 @@ __device__ __forceinline__ void box_store(const CUtensorMap *map, const void *sh
         : "memory");
 }
 
+__device__ __forceinline__ void box_store(const CUtensorMap *map, const void *shared, int c0,
+                                          int c1, int c2, int c3)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, "
+                 "%5}], [%1];" ::"l"(map),
+                 "r"(shared_address(shared)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+                 : "memory");
+}
+
 __device__ __forceinline__ void boxes_end()
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
@@ -127,6 +141,12 @@ __device__ __forceinline__ void boxes_end()
 template <int left> __device__ __forceinline__ void boxes_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(left) : "memory");
+}
+
+/* Until all stores of this thread are in memory. */
+__device__ __forceinline__ void boxes_stored()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 /* Products ---------------------------------------------------------------------------------- */
@@ -140,7 +160,8 @@ enum layout_of_rows : uint64_t {
 
 /* A matrix in shared memory. Along k (numbers of a row lie side by side) with rows of 128 bytes, as boxes of 64 numbers have
  * them when they are swizzled: `groups` is 1024, from eight rows to the next eight; `leads` is not used, and 16 more numbers along
- * k are 32 bytes further. Plain: cores of eight rows of 16 bytes, 128 bytes in a row; `leads` from a core to the next along k,
+ * k are 32 bytes further. Across (numbers of one k lie side by side), the same boxes: `leads` from 64 numbers to the next 64, `groups` is 1024, from eight k to the
+ * next eight, and 16 more k are 2048 bytes further. Plain: cores of eight rows of 16 bytes, 128 bytes in a row; `leads` from a core to the next along k,
  * `groups` to the next eight rows. */
 __device__ __forceinline__ uint64_t matrix_at(const void *shared, uint32_t leads,
                                               uint32_t groups, enum layout_of_rows layout)
@@ -163,6 +184,15 @@ __device__ __forceinline__ void products_end()
 template <int left> __device__ __forceinline__ void products_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
+}
+
+/* Sums that products have made: what reads them stays behind the wait before this, what writes them before what begins
+ * the next. */
+template <int N> __device__ __forceinline__ void products_made(float (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(d[i])::"memory");
 }
 
 template <int registers> __device__ __forceinline__ void registers_take()

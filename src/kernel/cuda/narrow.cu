@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(ALL)
 /* Adds blocks' sums: the first of them to each thread in turn, then threads' in order. */
 __global__ void __launch_bounds__(WARP *SUM_DEPTH)
     add_blocks(const float *partial, int64_t stride, int64_t parts, int64_t weights, int64_t o,
-               float *dw, float *db)
+               bool inward, float *dw, float *db)
 {
     __shared__ double sums[SUM_DEPTH][WARP];
     const int64_t i = (int64_t)blockIdx.x * WARP + threadIdx.x;
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(WARP *SUM_DEPTH)
     for (int y = 1; y < SUM_DEPTH; y++)
         sum += sums[y][threadIdx.x];
     if (i < weights)
-        dw[i] = (float)sum;
+        dw[inward ? i % o * (weights / o) + i / o : i] = (float)sum;
     else
         db[i - weights] = (float)sum;
 }
@@ -316,7 +316,7 @@ static void run(const struct kernel_call *call)
         launch<5, 4>(call, g);
     add_blocks<<<blocks_of(count + g.o, WARP), dim3(WARP, SUM_DEPTH), 0, stream_of(call)>>>(
         (const float *)call->scratch, count + (int64_t)16 * g.o, parts_of(g), count, g.o,
-        (float *)call->out[0], is_transposed(p) ? NULL : db);
+        p->out[0].layout == LAYOUT_OHWI, (float *)call->out[0], is_transposed(p) ? NULL : db);
     if (is_transposed(p) && db)
         column_sums(call->stream, call->in[1], DTYPE_BF16, (int64_t)g.n * g.h * g.w, g.c, db,
                     (char *)call->scratch + sums_bytes(g));

@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include "base/mem.h"
+#include "kernel/cuda/across.h"
 #include "kernel/cuda/cuda.h"
 #include "kernel/cuda/face.h"
 
@@ -563,6 +564,8 @@ static enum status graph_end(struct device_stream *stream, struct device_graph *
     if (status == STATUS_OK && error != cudaSuccess)
         status = cuda_failed(error, __FILE__, __LINE__, "cudaStreamEndCapture");
     if (status == STATUS_OK)
+        status = cuda_replace_fills(captured);
+    if (status == STATUS_OK)
         status = instantiate(captured, out);
     if (captured != NULL)
         (void)cudaGraphDestroy(captured);
@@ -596,6 +599,7 @@ static const struct device_graph_ops graph_ops = {
 static const struct kernel *const parts[] = {
     cuda_thin_pool_rows,      cuda_thin_rows,
     cuda_conv_whole_rows,     cuda_narrow_rows,
+    cuda_conv_hopper_rows,    cuda_attention_hopper_rows,
 #ifdef HAVE_CUDNN
     cuda_cudnn_rows,          cuda_cudnn_attention_rows,
 #endif
@@ -635,6 +639,35 @@ const struct kernel *cuda_find(const struct kernel_problem *problem)
     return NULL;
 }
 
+/* Rows whose kernels take filters as the problem says that they lie. */
+bool cuda_takes_inward(const struct kernel *kernel)
+{
+    static const char *const names[] = { "cudnn", "narrow", "hopper" };
+
+    if (strcmp(kernel->op, "conv2d_stats") == 0) /* whichever row is inside */
+        return true;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(kernel->name, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void turn(struct device_stream *stream, void *to, const void *from, enum dtype dtype,
+                 size_t rows, size_t columns)
+{
+    turn_across(stream, to, dtype, from, dtype, (int64_t)rows, (int64_t)columns);
+}
+
+/* Convolutions: gradients of weights by cuDNN have 60 to 117 blocks on a device of 132 multiprocessors. Products of matrices
+ * fill it: what runs beside them waits for longer than both gain. */
+static bool leaves_room(const struct kernel *kernel)
+{
+    return strcmp(kernel->name, "cudnn") == 0 ||
+           strcmp(kernel->op, "conv1d_max_grad_weight") == 0;
+}
+
 static const struct device_face face = {
     .version = DEVICE_VERSION,
     .name = "cuda",
@@ -651,9 +684,11 @@ static const struct device_face face = {
 #endif
     .joint = &cuda_joint_ops,
     .kernel_at = cuda_kernel_at,
+    .takes_inward = cuda_takes_inward,
     .updates = cuda_updates,
     .add = cuda_add,
     .convert = cuda_convert,
+    .turn = turn,
     .sum_squares = cuda_sum_squares,
     .sum_squares_bytes = cuda_sum_squares_bytes,
     .square_pieces = cuda_square_pieces,
@@ -667,6 +702,7 @@ static const struct device_face face = {
     .pick = cuda_pick,
     .go_together = cuda_go_together,
     .run_both = cuda_run_both,
+    .leaves_room = leaves_room,
 };
 
 __attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;

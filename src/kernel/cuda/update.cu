@@ -303,11 +303,31 @@ template <class T, class U> __global__ void convert(T *to, const U *from, size_t
         put(&to[i], number(from[i]));
 }
 
+template <class T, class U> __global__ void convert_fours(T *to, const U *from, size_t fours)
+{
+    const size_t i = (size_t)thread_number();
+
+    if (i >= fours)
+        return;
+    const four<U> in = ((const four<U> *)from)[i];
+    four<T> out;
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++)
+        put(&out.x[k], number(in.x[k]));
+    ((four<T> *)to)[i] = out;
+}
+
 template <class T, class U>
 static void run_convert(struct device_stream *stream, void *to, const void *from, size_t count)
 {
-    convert<T, U><<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(
-        (T *)to, (const U *)from, count);
+    const size_t fours = count / AT_ONCE;
+
+    if (count % AT_ONCE == 0 && is_aligned((const T *)to) && is_aligned((const U *)from))
+        convert_fours<T, U><<<blocks_of((int64_t)fours, THREADS), THREADS, 0, stream->cuda>>>(
+            (T *)to, (const U *)from, fours);
+    else
+        convert<T, U><<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(
+            (T *)to, (const U *)from, count);
     stream_check(stream, "convert");
 }
 
