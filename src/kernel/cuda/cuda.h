@@ -46,9 +46,6 @@ extern const struct device_team_ops cuda_team_ops;
     } while (0)
 enum status cuda_failed(cudaError_t error, const char *file, int line, const char *call);
 
-/* In a captured graph, kernels fill memory (fills.cu). */
-enum status cuda_replace_fills(cudaGraph_t graph);
-
 /* The most shared memory that a block may ask for on the device that was opened first, and its compute capability, ten times:
  * what rows can run, and their scratch, does not change after that. */
 extern size_t cuda_shared_bytes;

@@ -47,14 +47,6 @@ __device__ __forceinline__ void barrier_expect(uint64_t *barrier, uint32_t bytes
         : "memory");
 }
 
-/* Arrives when the copies of 16 bytes (cp.async) that this thread has begun are there. */
-__device__ __forceinline__ void barrier_arrive_with_copies(uint64_t *barrier)
-{
-    asm volatile(
-        "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
-        : "memory");
-}
-
 /* Until the phase of this parity is over. */
 __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t parity)
 {
@@ -95,15 +87,6 @@ __device__ __forceinline__ void box_load(void *shared, const CUtensorMap *map,
 }
 
 __device__ __forceinline__ void box_load(void *shared, const CUtensorMap *map,
-                                         uint64_t *barrier, int c0, int c1, int c2)
-{
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(shared)),
-                 "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2)
-                 : "memory");
-}
-
-__device__ __forceinline__ void box_load(void *shared, const CUtensorMap *map,
                                          uint64_t *barrier, int c0, int c1, int c2, int c3)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -113,16 +96,6 @@ __device__ __forceinline__ void box_load(void *shared, const CUtensorMap *map,
 }
 
 /* What lies outside of the tensor is left out. Then boxes_end, boxes_read. */
-__device__ __forceinline__ void box_store(const CUtensorMap *map, const void *shared, int c0,
-                                          int c1)
-{
-    asm volatile(
-        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
-            map),
-        "r"(shared_address(shared)), "r"(c0), "r"(c1)
-        : "memory");
-}
-
 __device__ __forceinline__ void box_store(const CUtensorMap *map, const void *shared, int c0,
                                           int c1, int c2, int c3)
 {
@@ -195,16 +168,6 @@ template <int N> __device__ __forceinline__ void products_made(float (&d)[N])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-template <int registers> __device__ __forceinline__ void registers_take()
-{
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
-}
-
-template <int registers> __device__ __forceinline__ void registers_give()
-{
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
-}
-
 #define EIGHT(d, i)                                                                            \
     "+f"((d)[i]), "+f"((d)[(i) + 1]), "+f"((d)[(i) + 2]), "+f"((d)[(i) + 3]),                  \
         "+f"((d)[(i) + 4]), "+f"((d)[(i) + 5]), "+f"((d)[(i) + 6]), "+f"((d)[(i) + 7])
@@ -229,31 +192,6 @@ template <int registers> __device__ __forceinline__ void registers_give()
  * 16 x N, from shared memory. ACROSS: rows of the matrix in shared memory go along m or n and not along k. */
 template <int N> struct wide;
 
-template <> struct wide<32> {
-    template <int A_ACROSS, int B_ACROSS>
-    static __device__ __forceinline__ void multiply(float (&d)[16], uint64_t a, uint64_t b,
-                                                    int add)
-    {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" NAMES_0
-                     ", " NAMES_1 "}, "
-                     "%16, %17, p, 1, 1, %19, %20;\n}\n"
-                     : EIGHT(d, 0), EIGHT(d, 8)
-                     : "l"(a), "l"(b), "r"(add), "n"(A_ACROSS), "n"(B_ACROSS));
-    }
-    template <int B_ACROSS>
-    static __device__ __forceinline__ void multiply(float (&d)[16], const uint32_t (&a)[4],
-                                                    uint64_t b, int add)
-    {
-        asm volatile(
-            "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {" NAMES_0 ", " NAMES_1 "}, "
-            "{%16, %17, %18, %19}, %20, p, 1, 1, %22;\n}\n"
-            : EIGHT(d, 0), EIGHT(d, 8)
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(B_ACROSS));
-    }
-};
-
 template <> struct wide<64> {
     template <int A_ACROSS, int B_ACROSS>
     static __device__ __forceinline__ void multiply(float (&d)[32], uint64_t a, uint64_t b,
@@ -277,33 +215,6 @@ template <> struct wide<64> {
                      : EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24)
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add),
                        "n"(B_ACROSS));
-    }
-};
-
-template <> struct wide<96> {
-    template <int A_ACROSS, int B_ACROSS>
-    static __device__ __forceinline__ void multiply(float (&d)[48], uint64_t a, uint64_t b,
-                                                    int add)
-    {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %50, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" NAMES_0
-                     ", " NAMES_1 ", " NAMES_2 ", " NAMES_3 ", " NAMES_4 ", " NAMES_5 "}, "
-                     "%48, %49, p, 1, 1, %51, %52;\n}\n"
-                     : EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32),
-                       EIGHT(d, 40)
-                     : "l"(a), "l"(b), "r"(add), "n"(A_ACROSS), "n"(B_ACROSS));
-    }
-    template <int B_ACROSS>
-    static __device__ __forceinline__ void multiply(float (&d)[48], const uint32_t (&a)[4],
-                                                    uint64_t b, int add)
-    {
-        asm volatile(
-            "{\n.reg .pred p;\nsetp.ne.b32 p, %53, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" NAMES_0 ", " NAMES_1
-            ", " NAMES_2 ", " NAMES_3 ", " NAMES_4 ", " NAMES_5 "}, "
-            "{%48, %49, %50, %51}, %52, p, 1, 1, %54;\n}\n"
-            : EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32), EIGHT(d, 40)
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(B_ACROSS));
     }
 };
 

@@ -564,8 +564,6 @@ static enum status graph_end(struct device_stream *stream, struct device_graph *
     if (status == STATUS_OK && error != cudaSuccess)
         status = cuda_failed(error, __FILE__, __LINE__, "cudaStreamEndCapture");
     if (status == STATUS_OK)
-        status = cuda_replace_fills(captured);
-    if (status == STATUS_OK)
         status = instantiate(captured, out);
     if (captured != NULL)
         (void)cudaGraphDestroy(captured);
