@@ -5,7 +5,7 @@
  * The order of one epoch is kept; a step of another epoch draws that one anew. For
  * i = count-1 down to 1, the numbers at i and at a position drawn from [0, i] change places. Batches change
  * places likewise, by numbers that follow in the same stream. Each step of an epoch draws a part of the order
- * of the next, so that nobody waits where epochs meet.
+ * of the next, so that little is left to do where epochs meet.
  */
 #include "data/sampler.h"
 

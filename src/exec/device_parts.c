@@ -440,7 +440,8 @@ enum status parts_before(const struct exec *exec, const struct plan *plan, int n
         TRY(bring(exec, group));
     }
     for (int i = 0; i < next->problem.n_out; i++) {
-        const struct operand *out = &next->out[i];
+        const bool is_turned = i == 0 && next->gives.count > 0;
+        const struct operand *out = is_turned ? &next->gives.to : &next->out[i];
         if (out->base == BASE_GRAD)
             TRY(parts_begin_gradients(exec,
                                       group_of_element(side, out->offset / sizeof(float))));

@@ -24,6 +24,9 @@
  *   stream    step k, when its feed is there
  *   returns   results of k, when it is done
  *
+ * A step may itself go to two more streams: sums and updates of several ranks, beside backward, and gradients of weights
+ * (device_aside.c).
+ *
  * Steps are not waited for. A step has a slot: memory of the host that its feed is copied from, and that its results come back
  * to. The results of a step are taken when they are there (exec_take_result); as soon as all slots are taken, the oldest is
  * waited for.

@@ -682,8 +682,8 @@ static void statistics_are_those_of_a_norm(void)
 /* Attention of whole and broken tiles of 64 tokens (attention_hopper.cu), and of more heads than a GPU works at. */
 static const char *const of_short_sequences[] = {
     "attention 2x256x384 heads 2 causal",   "attention 3x129x144 heads 1 causal",
-    "attention 5x64x384 heads 2 causal",    "attention 2x40x576 heads 3 causal",
-    "attention 3x8x240 heads 2 causal",     "attention 1x1x192 heads 1 causal",
+    "attention 2x65x384 heads 2 causal",    "attention 5x128x384 heads 2 causal",
+    "attention 2x193x360 heads 3 causal",   "attention 3x70x336 heads 2 causal",
     "attention 60x200x1152 heads 6 causal",
 };
 

@@ -910,6 +910,11 @@ const char *const kernel_testing_large[] = {
     "batch_norm_grad 16x64x33x31 16x64x33x31 64 2x64 16x64x33x31 16x64x33x31 -> 16x64x33x31 64 "
     "64 "
     "16x64x33x31 relu",
+    /* Whose statistics are by tiles on a GPU, and sums of gradients are not. */
+    "batch_norm_grad 2x64x32x32 2x64x32x32 64 2x64 64 -> 2x64x32x32 64 64 relu",
+    "batch_norm_grad 2x128x16x16 2x128x16x16 128 2x128 128 -> 2x128x16x16 128 128 relu",
+    "batch_norm_grad_sums 2x64x32x32 2x64x32x32 2x64 2x64x32x32 -> 64 64 3x64 relu",
+    "batch_norm_grad_sums 2x128x16x16 2x128x16x16 2x128 2x128x16x16 -> 128 128 3x128 relu",
     "batch_norm 91x24x31x31 24 24 91x24x31x31 relu6", /* so large that y passes the caches */
     "batch_norm_grad 91x24x31x31 91x24x31x31 24 2x24 91x24x31x31 -> 91x24x31x31 24 24 relu6",
     "batch_norm_apply 16x24x33x31 24 24 24 24 16x24x33x31 relu6",

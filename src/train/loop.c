@@ -152,7 +152,8 @@ static enum status add_result(struct rank *rank, const struct exec_result *resul
     return STATUS_OK;
 }
 
-/* Tells of an interval as soon as the results of its last step are known; a device is not waited for. */
+/* Tells of an interval as soon as the results of its last step are known; a device is not waited for, but in fp16, for its
+ * scale of losses. */
 static enum status tell_if_due(struct rank *rank)
 {
     const bool is_last = (int64_t)rank->known == rank->job->total_steps;
@@ -161,6 +162,7 @@ static enum status tell_if_due(struct rank *rank)
     if (!rank_leads(rank) || rank->told == rank->known || !(ends || is_last))
         return STATUS_OK;
     rank->told = rank->known;
+    rank->before = rank->interval;
     return rank_tell_interval(rank);
 }
 
@@ -260,11 +262,11 @@ static enum status after_step(struct rank *rank, bool *stop)
     if (!rank_leads(rank))
         return evaluates && !*stop && rank->own.evaluators ? rank_evaluate(rank) : STATUS_OK;
     if (rank->is_first) {
+        const struct tally *known = rank->interval.weight ? &rank->interval : &rank->before;
         if (rank->run->hooks->progress)
             progress_update(
                 &rank->progress, number, (double)number / (double)rank->job->steps_per_epoch,
-                rank_mean_loss(&rank->interval), rank_mean_accuracy(rank, &rank->interval),
-                rank_rate(rank, &rank->interval));
+                rank_mean_loss(known), rank_mean_accuracy(rank, known), rank_rate(rank, known));
         if (number == rank->run->first_step + 1)
             rank->result.first_step_s = clock_seconds() - rank->job->began;
     }

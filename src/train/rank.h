@@ -89,6 +89,7 @@ struct rank {
     int64_t in_flight; /* of these, samples of steps whose results are not known */
     int64_t tokens;    /* labels that counted, of this session */
     struct tally interval, epoch;
+    struct tally before; /* the interval that was told of last */
     double began, load, saved_at;
     struct exec_times interval_times;
     struct slow_steps slow_steps; /* with --slow */

@@ -36,7 +36,7 @@ enum { ALONG = 16 * (int)sizeof(bf16) >> 4, ACROSS = 16 * SIDE * (int)sizeof(bf1
 /* Made anew for each product: kept, all of them together would take a quarter of the registers. */
 __device__ __forceinline__ uint64_t matrix_of(const bf16 *tile)
 {
-    const uint64_t matrix = matrix_at(tile, 16, 8 * SIDE * sizeof(bf16), ROWS_OF_128);
+    const uint64_t matrix = matrix_at(tile, 16, 8 * SIDE * sizeof(bf16));
     uint32_t low = (uint32_t)matrix;
 
     asm volatile("" : "+r"(low));
@@ -299,7 +299,8 @@ static void run(const struct kernel_call *call)
     const int box[] = { SIDE, 1, SIDE, 1 };
     CUtensorMap qkv;
 
-    box_map_of(call->stream, &qkv, call->in[0], 4, extents, box);
+    if (!box_map_of(call->stream, &qkv, call->in[0], 4, extents, box))
+        return;
     allow_shared(call, attend_short, sizeof(struct forward_room));
     attend_short<<<h.sequences * h.heads, GROUP, sizeof(struct forward_room),
                    stream_of(call)>>>(qkv, h, (bf16 *)call->out[0], (float *)call->out[1]);

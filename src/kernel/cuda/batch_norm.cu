@@ -305,9 +305,17 @@ static void run_normalize_of(const struct kernel_call *call, struct normalize n,
         launch_normalize<float>(call, n, residual, call->out[0]);
 }
 
-static size_t sums_scratch(const struct kernel_problem *p)
+static size_t moments_scratch(const struct kernel_problem *p)
 {
     return batch_norm_moments_scratch(&p->in[0]);
+}
+
+/* Of a gradient's two sums, which are never by tiles. */
+static size_t sums_scratch(const struct kernel_problem *p)
+{
+    const struct extents_of_images e = extents_of(&p->in[0]);
+
+    return column_scratch(e.places, e.channels, 2);
 }
 
 template <class T, class G>
@@ -1016,10 +1024,10 @@ static void run_batch_norm_grad_spread(const struct kernel_call *call)
 #op, "own", NULL, scratch, NULL, NULL, run_##op                                        \
     }
 extern "C" const struct kernel cuda_batch_norm_rows[] = {
-    ROW(batch_norm, sums_scratch),
+    ROW(batch_norm, moments_scratch),
     ROW(batch_norm_grad, grad_scratch),
     ROW(batch_norm_apply, NULL),
-    ROW(batch_norm_stats, sums_scratch),
+    ROW(batch_norm_stats, moments_scratch),
     ROW(batch_norm_join, NULL),
     ROW(batch_norm_normalize, NULL),
     ROW(batch_norm_grad_sums, sums_scratch),

@@ -26,7 +26,7 @@ static void find(void)
         memcpy(&encode, &found, sizeof encode);
 }
 
-void box_map_of(struct device_stream *stream, CUtensorMap *out, const void *tensor, int rank,
+bool box_map_of(struct device_stream *stream, CUtensorMap *out, const void *tensor, int rank,
                 const int64_t *extents, const int *box)
 {
     cuuint64_t counts[BOX_RANK], apart[BOX_RANK]; /* from an element to the next, in bytes */
@@ -39,19 +39,21 @@ void box_map_of(struct device_stream *stream, CUtensorMap *out, const void *tens
         steps[i] = 1;
     }
     (void)pthread_once(&once, find);
-    if (!encode || encode(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)rank,
-                          (void *)(uintptr_t)tensor, counts, apart + 1, sizes, steps,
-                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                          CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
-        stream_note(stream, "cuTensorMapEncodeTiled", "this tensor has no map");
+    if (encode && encode(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)rank,
+                         (void *)(uintptr_t)tensor, counts, apart + 1, sizes, steps,
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS)
+        return true;
+    stream_note(stream, "cuTensorMapEncodeTiled", "this tensor has no map");
+    return false;
 }
 
-void box_map(struct device_stream *stream, CUtensorMap *out, const void *matrix, int64_t rows,
+bool box_map(struct device_stream *stream, CUtensorMap *out, const void *matrix, int64_t rows,
              int64_t columns, int box_rows)
 {
     const int64_t extents[] = { columns, rows };
     const int box[] = { BOX_COLUMNS, box_rows };
 
-    box_map_of(stream, out, matrix, 2, extents, box);
+    return box_map_of(stream, out, matrix, 2, extents, box);
 }

@@ -17,12 +17,12 @@ enum {
 };
 
 /* A matrix of bf16 whose rows lie one behind the other, in boxes of so many rows by BOX_COLUMNS, swizzled by 128 bytes. A
- * map that cannot be made is noted with the stream. */
-void box_map(struct device_stream *stream, CUtensorMap *out, const void *matrix, int64_t rows,
+ * map that cannot be made is noted with the stream: false, and nothing should be launched with it. */
+bool box_map(struct device_stream *stream, CUtensorMap *out, const void *matrix, int64_t rows,
              int64_t columns, int box_rows);
 
 /* The same of a tensor of so many extents, innermost first, which lie one behind the other; so are the box's, the first BOX_COLUMNS. */
-void box_map_of(struct device_stream *stream, CUtensorMap *out, const void *tensor, int rank,
+bool box_map_of(struct device_stream *stream, CUtensorMap *out, const void *tensor, int rank,
                 const int64_t *extents, const int *box);
 
 #ifdef __cplusplus

@@ -154,8 +154,8 @@ __device__ static void multiply(float (&sums)[PIXELS / 2], const char (*filters)
 #pragma unroll
         for (int k = 0; k < PLANE; k += K)
             wide<PIXELS>::template multiply<ACROSS, 0>(
-                sums, matrix_at(a + k * (ACROSS ? PIXEL : 2), 0, ATOM, ROWS_OF_128),
-                matrix_at(b + k * 2, 0, WIDTH * PIXEL, ROWS_OF_128), add || tap + k > 0);
+                sums, matrix_at(a + k * (ACROSS ? PIXEL : 2), 0, ATOM),
+                matrix_at(b + k * 2, 0, WIDTH * PIXEL), add || tap + k > 0);
     }
     products_end();
 }
@@ -268,6 +268,7 @@ __global__ void __launch_bounds__(THREADS_OF_PAIR, 1)
         if (n + 1 < share.count)
             meet_passing(TURN + 1 - own, PAIR * GROUP);
         products_wait<0>();
+        products_made(sums);
         meet(INSIDE + own, GROUP); /* all four warps have read the plane */
         round_across<PIXELS, SUMS>(sums, out, of);
         stores_to_engines();
@@ -354,13 +355,12 @@ __global__ void __launch_bounds__(THREADS_OF_ROWS, 1)
         products_begin();
 #pragma unroll
         for (int k = 0; k < form<P>::PIXELS; k += K) /* two rows of eight pixels each */
-            wide<ROW_COLUMNS>::multiply<1, 1>(sums,
-                                              matrix_at(dy + k * PIXEL, 0, ATOM, ROWS_OF_128),
-                                              matrix_at(x + k / TILE_WIDTH * WIDTH * PIXEL,
-                                                        PIXEL, WIDTH * PIXEL, ROWS_OF_128),
-                                              1);
+            wide<ROW_COLUMNS>::multiply<1, 1>(
+                sums, matrix_at(dy + k * PIXEL, 0, ATOM),
+                matrix_at(x + k / TILE_WIDTH * WIDTH * PIXEL, PIXEL, WIDTH * PIXEL), 1);
         products_end();
         products_wait<0>();
+        products_made(sums);
         if (threadIdx.x % GROUP == 0)
             barrier_arrive(&room->ring.empty[n % SLOTS]);
     }
@@ -462,13 +462,13 @@ static bool can_sum_filters(const struct kernel_problem *p)
 }
 
 template <int P>
-static void map_images(struct device_stream *stream, CUtensorMap *map, const void *images,
+static bool map_images(struct device_stream *stream, CUtensorMap *map, const void *images,
                        int64_t n, int width, int height)
 {
     const int64_t extents[] = { form<P>::CHANNELS, form<P>::SIDE, form<P>::SIDE, n };
     const int box[] = { PLANE, width, height, 1 };
 
-    box_map_of(stream, map, images, 4, extents, box);
+    return box_map_of(stream, map, images, 4, extents, box);
 }
 
 /* Blocks for `kinds` of work on each of the tiles, as many of each kind. */
@@ -500,10 +500,11 @@ template <int P, bool BACK, bool SUMS> static void run_planes(const struct kerne
     const bool inward = is_inward(&p->in[1]);
     struct maps maps;
 
-    map_images<P>(call->stream, &maps.x, call->in[0], n, WIDTH, form<P>::HEIGHT);
-    map_images<P>(call->stream, &maps.y, call->out[0], n, TILE_WIDTH, form<P>::SIDE);
-    box_map(call->stream, &maps.w, call->in[1], inward ? CHANNELS : TAPS * CHANNELS,
-            inward ? TAPS * CHANNELS : CHANNELS, PLANE);
+    if (!map_images<P>(call->stream, &maps.x, call->in[0], n, WIDTH, form<P>::HEIGHT) ||
+        !map_images<P>(call->stream, &maps.y, call->out[0], n, TILE_WIDTH, form<P>::SIDE) ||
+        !box_map(call->stream, &maps.w, call->in[1], inward ? CHANNELS : TAPS * CHANNELS,
+                 inward ? TAPS * CHANNELS : CHANNELS, PLANE))
+        return;
     if (inward == BACK)
         launch<P, BACK, 1, SUMS>(call, maps, inward);
     else
@@ -553,8 +554,9 @@ template <int P> static void sum_planes(const struct kernel_call *call)
     float *partial = (float *)call->scratch;
     struct maps maps;
 
-    map_images<P>(call->stream, &maps.x, call->in[0], n, WIDTH, form<P>::HEIGHT);
-    map_images<P>(call->stream, &maps.y, call->in[1], n, TILE_WIDTH, form<P>::SIDE);
+    if (!map_images<P>(call->stream, &maps.x, call->in[0], n, WIDTH, form<P>::HEIGHT) ||
+        !map_images<P>(call->stream, &maps.y, call->in[1], n, TILE_WIDTH, form<P>::SIDE))
+        return;
     maps.w = maps.y; /* there is none */
     if (cudaFuncSetAttribute((const void *)sum_filters<P>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize,

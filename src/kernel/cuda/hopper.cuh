@@ -124,23 +124,17 @@ __device__ __forceinline__ void boxes_stored()
 
 /* Products ---------------------------------------------------------------------------------- */
 
-enum layout_of_rows : uint64_t {
-    ROWS_PLAIN = 0,
-    ROWS_OF_128 = 1,
-    ROWS_OF_64 = 2,
-    ROWS_OF_32 = 3
-};
+static const uint64_t ROWS_OF_128 = (uint64_t)1 << 62; /* as boxes are swizzled */
 
 /* A matrix in shared memory. Along k (numbers of a row lie side by side) with rows of 128 bytes, as boxes of 64 numbers have
  * them when they are swizzled: `groups` is 1024, from eight rows to the next eight; `leads` is not used, and 16 more numbers along
  * k are 32 bytes further. Across (numbers of one k lie side by side), the same boxes: `leads` from 64 numbers to the next 64, `groups` is 1024, from eight k to the
- * next eight, and 16 more k are 2048 bytes further. Plain: cores of eight rows of 16 bytes, 128 bytes in a row; `leads` from a core to the next along k,
- * `groups` to the next eight rows. */
+ * next eight, and 16 more k are 2048 bytes further. */
 __device__ __forceinline__ uint64_t matrix_at(const void *shared, uint32_t leads,
-                                              uint32_t groups, enum layout_of_rows layout)
+                                              uint32_t groups)
 {
     return (uint64_t)((shared_address(shared) & 0x3ffff) >> 4) | (uint64_t)(leads >> 4) << 16 |
-           (uint64_t)(groups >> 4) << 32 | (uint64_t)layout << 62;
+           (uint64_t)(groups >> 4) << 32 | ROWS_OF_128;
 }
 
 __device__ __forceinline__ void products_begin()
@@ -193,17 +187,6 @@ template <int N> __device__ __forceinline__ void products_made(float (&d)[N])
 template <int N> struct wide;
 
 template <> struct wide<64> {
-    template <int A_ACROSS, int B_ACROSS>
-    static __device__ __forceinline__ void multiply(float (&d)[32], uint64_t a, uint64_t b,
-                                                    int add)
-    {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES_0
-                     ", " NAMES_1 ", " NAMES_2 ", " NAMES_3 "}, "
-                     "%32, %33, p, 1, 1, %35, %36;\n}\n"
-                     : EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24)
-                     : "l"(a), "l"(b), "r"(add), "n"(A_ACROSS), "n"(B_ACROSS));
-    }
     template <int B_ACROSS>
     static __device__ __forceinline__ void multiply(float (&d)[32], const uint32_t (&a)[4],
                                                     uint64_t b, int add)
@@ -262,20 +245,6 @@ template <> struct wide<192> {
               EIGHT(d, 48), EIGHT(d, 56), EIGHT(d, 64), EIGHT(d, 72), EIGHT(d, 80), EIGHT(d, 88)
             : "l"(a), "l"(b), "r"(add), "n"(A_ACROSS), "n"(B_ACROSS));
     }
-    template <int B_ACROSS>
-    static __device__ __forceinline__ void multiply(float (&d)[96], const uint32_t (&a)[4],
-                                                    uint64_t b, int add)
-    {
-        asm volatile(
-            "{\n.reg .pred p;\nsetp.ne.b32 p, %101, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" NAMES_0 ", " NAMES_1
-            ", " NAMES_2 ", " NAMES_3 ", " NAMES_4 ", " NAMES_5 ", " NAMES_6 ", " NAMES_7
-            ", " NAMES_8 ", " NAMES_9 ", " NAMES_10 ", " NAMES_11 "}, "
-            "{%96, %97, %98, %99}, %100, p, 1, 1, %102;\n}\n"
-            : EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32), EIGHT(d, 40),
-              EIGHT(d, 48), EIGHT(d, 56), EIGHT(d, 64), EIGHT(d, 72), EIGHT(d, 80), EIGHT(d, 88)
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(B_ACROSS));
-    }
 };
 
 template <> struct wide<256> {
@@ -294,22 +263,6 @@ template <> struct wide<256> {
                        EIGHT(d, 80), EIGHT(d, 88), EIGHT(d, 96), EIGHT(d, 104), EIGHT(d, 112),
                        EIGHT(d, 120)
                      : "l"(a), "l"(b), "r"(add), "n"(A_ACROSS), "n"(B_ACROSS));
-    }
-    template <int B_ACROSS>
-    static __device__ __forceinline__ void multiply(float (&d)[128], const uint32_t (&a)[4],
-                                                    uint64_t b, int add)
-    {
-        asm volatile(
-            "{\n.reg .pred p;\nsetp.ne.b32 p, %133, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES_0 ", " NAMES_1
-            ", " NAMES_2 ", " NAMES_3 ", " NAMES_4 ", " NAMES_5 ", " NAMES_6 ", " NAMES_7
-            ", " NAMES_8 ", " NAMES_9 ", " NAMES_10 ", " NAMES_11 ", " NAMES_12 ", " NAMES_13
-            ", " NAMES_14 ", " NAMES_15 "}, "
-            "{%128, %129, %130, %131}, %132, p, 1, 1, %134;\n}\n"
-            : EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24), EIGHT(d, 32), EIGHT(d, 40),
-              EIGHT(d, 48), EIGHT(d, 56), EIGHT(d, 64), EIGHT(d, 72), EIGHT(d, 80),
-              EIGHT(d, 88), EIGHT(d, 96), EIGHT(d, 104), EIGHT(d, 112), EIGHT(d, 120)
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(B_ACROSS));
     }
 };
 

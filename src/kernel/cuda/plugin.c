@@ -172,6 +172,10 @@ static enum status open_device(int number, struct device **out)
         return FAIL(STATUS_UNSUPPORTED,
                     "cuda: %s has compute capability %d.%d, this build needs 8.0", p.name,
                     p.major, p.minor);
+    if (cuda_capability && cuda_capability != 10 * p.major + p.minor)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "cuda: %s has compute capability %d.%d, one that was opened before %d.%d",
+                    p.name, p.major, p.minor, cuda_capability / 10, cuda_capability % 10);
     TRY_CUDA(cudaSetDevice(number));
     TRY_CUDA(cudaFree(NULL)); /* makes the context, or says why it cannot be made */
     TRY(mem_alloc(1, sizeof *device, &device));
