@@ -56,7 +56,9 @@ static const struct layer layers[] = {
     ALL("vgg11", 512, 2, 512, 3, 1, true),
 };
 
-/* What cudnn_graph.c wants of a plug-in. */
+/* What cudnn_graph.c and cudnn_table.c want of a plug-in. */
+int cuda_capability;
+
 void stream_note(struct device_stream *stream, const char *what, const char *reason)
 {
     stream->status = STATUS_IO;
@@ -442,7 +444,10 @@ static void try_layer(struct lab *lab, const struct layer *layer, const char *li
 static enum status prepare(struct lab *lab)
 {
     const size_t images = images_bytes(lab), filter = FILTER_BYTES;
+    struct cudaDeviceProp p;
 
+    TRY_CUDA(cudaGetDeviceProperties(&p, 0));
+    cuda_capability = 10 * p.major + p.minor;
     TRY_CUDA(cudaStreamCreate(&lab->stream.cuda));
     TRY_CUDA(cudaEventCreate(&lab->begin));
     TRY_CUDA(cudaEventCreate(&lab->end));
