@@ -19,6 +19,7 @@
 #include "kernel/cuda/batch_norm.h"
 #include "kernel/cuda/boxes.h"
 #include "kernel/cuda/hopper.cuh"
+#include "kernel/cuda/mma.cuh"
 
 #include <string.h>
 
@@ -178,8 +179,7 @@ __device__ static void round_across(const float (&sums)[PIXELS / 2], char *to,
 {
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP % 4;
     const int chunk = warp * 2 + lane / 8 % 2, pixel = lane % 8;
-    const uint32_t at =
-        shared_address(to) + lane / 16 * ATOM + pixel * PIXEL + (chunk ^ pixel) * 16;
+    char *at = to + lane / 16 * ATOM + pixel * PIXEL + (chunk ^ pixel) * 16;
 
 #pragma unroll
     for (int row = 0; row < PIXELS / TILE_WIDTH; row += 2) {
@@ -187,17 +187,13 @@ __device__ static void round_across(const float (&sums)[PIXELS / 2], char *to,
 #pragma unroll
         for (int m = 0; m < 4; m++) {
             const float *two = &sums[(row + m / 2) * 4 + m % 2 * 2];
-            asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pairs[m]) : "f"(two[1]), "f"(two[0]));
+            pairs[m] = pair_of(two[0], two[1]);
             if (SUMS) {
                 of[m % 2].add(__uint_as_float(pairs[m] << 16));
                 of[m % 2].add(__uint_as_float(pairs[m] & 0xffff0000U));
             }
         }
-        asm volatile(
-            "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                at + row * ATOM),
-            "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
-            : "memory");
+        store_four_across((bf16 *)(at + row * ATOM), pairs);
     }
 }
 

@@ -13,6 +13,7 @@
 #include <cuda_runtime.h>
 
 #include "kernel/cuda/cuda.h"
+#include "kernel/cuda/ptx.cuh"
 
 typedef __nv_bfloat16 bf16;
 typedef __half f16;
@@ -111,22 +112,6 @@ __device__ __forceinline__ void put_all(pack<bf16> *to, const float x[pack<bf16>
 #pragma unroll
     for (int k = 0; k < pack<bf16>::N; k += 2)
         *(__nv_bfloat162 *)&to->x[k] = __floats2bfloat162_rn(x[k], x[k + 1]);
-}
-
-/* 2^x and 1 / x to some 22 bits, one instruction each. */
-__device__ __forceinline__ float quick_power(float x)
-{
-    float y;
-
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ __forceinline__ float quick_inverse(float x)
-{
-    float y;
-
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
 }
 
 /* Of numbers that come from 16 bits, or go into them, the quick ways are exact enough. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* mma.cuh - private to the plug-in: products of bf16 by tensor cores, a step m16n8k16 of a warp.
+/* mma.cuh - private to the plug-in: products of bf16 by tensor cores, a step m16n8k16 of a warp. store_four and its like are
+ * Hopper's.
  *
  * A thread's part of 16 x 8 sums c: rows g and g + 8, columns 2t and 2t + 1, where g = lane / 4 and t = lane % 4:
  * c[0], c[1] of row g, c[2], c[3] of row g + 8.
@@ -27,6 +28,23 @@ __device__ __forceinline__ void load_four_across(uint32_t out[4], const bf16 *ro
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
                  : "r"(address_of(row)));
+}
+
+/* The opposites: four 8 x 8 matrices to rows that lanes name as above. */
+__device__ __forceinline__ void store_four(bf16 *row, const uint32_t x[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     address_of(row)),
+                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_four_across(bf16 *row, const uint32_t x[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     address_of(row)),
+                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
 }
 
 /* c += a b: 16 x 16 times 16 x 8. */

@@ -83,11 +83,6 @@ static int64_t parts_of(const struct narrow &g)
     return at_most(((int64_t)g.n + g.group - 1) / g.group, PARTS);
 }
 
-__device__ __forceinline__ void copy_later(bf16 *to, const bf16 *from)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address_of(to)), "l"(from));
-}
-
 /* Rows of `channels`, which is a multiple of 8, from memory to rows that are further apart. */
 __device__ static void take_rows(bf16 *to, const bf16 *from, int rows, int channels)
 {
@@ -157,7 +152,7 @@ __global__ void __launch_bounds__(ALL)
                     row - number * g.c + matrix % 2 * 8 };
     }
     take_group(g, blockIdx.x, stages, image, flow);
-    asm volatile("cp.async.commit_group;");
+    copies_end();
     int turn = 0;
     for (int round = blockIdx.x; round < rounds; round += gridDim.x, turn ^= 1) {
         const bf16 *seen = stages + turn * stage_of(g);
@@ -167,8 +162,8 @@ __global__ void __launch_bounds__(ALL)
         if (round + (int)gridDim.x < rounds)
             take_group(g, round + (int)gridDim.x, stages + (turn ^ 1) * stage_of(g), image,
                        flow);
-        asm volatile("cp.async.commit_group;");
-        asm volatile("cp.async.wait_group 1;");
+        copies_end();
+        await_copies<1>();
         __syncthreads();
         for (int step = 0; step < count; step += STEP) {
             const int left = step + matrix / 2 * 8 + lane % 8;

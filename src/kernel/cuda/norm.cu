@@ -169,20 +169,6 @@ __global__ void __launch_bounds__(THREADS)
  */
 enum { GRAD_ROWS = 4, GRAD_STAGES = 2, GRAD_THREADS = 256, ANY_SHARED = 47 << 10 };
 
-__device__ __forceinline__ void copy_later(void *shared, const void *from)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(shared)),
-                 "l"(from)
-                 : "memory");
-}
-
-/* Waits until no more than `left` of the copies that were put together are on their way. */
-template <int LEFT> __device__ __forceinline__ void await_copies()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-}
-
 /* What a thread has of some rows: dy, x, and what flows around the norm. */
 template <class T> struct grad_rows {
     enum { FLOW, IN, AROUND, KINDS };
@@ -206,7 +192,7 @@ template <class T> struct grad_rows {
             if (base != NULL)
                 copy_later(&at(stage, AROUND, r), base + from);
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        copies_end();
     }
 };
 

@@ -94,16 +94,6 @@ __device__ __forceinline__ float normalized(const struct of_pair &o, int k, floa
     return fmaf(x - o.mean[k], o.scale[k], o.shift[k]);
 }
 
-/* Without branches, and NaN stays NaN. */
-__device__ __forceinline__ float between(const struct norm &n, float x)
-{
-    float above, out;
-
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(above) : "f"(x), "f"(n.low));
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(above), "f"(n.high));
-    return out;
-}
-
 /* The number, or zero: bits are all set or none. */
 __device__ __forceinline__ float masked(float x, unsigned bits)
 {
@@ -215,7 +205,8 @@ __global__ void __launch_bounds__(THREADS, 3)
 #pragma unroll
             for (int k = 0; k < PAIR; k++)
                 row[i][k] =
-                    masked(between(n, normalized(own, k, number(next[i].x[k]))), seen.bits[i]);
+                    masked(between(n.low, normalized(own, k, number(next[i].x[k])), n.high),
+                           seen.bits[i]);
         }
         from += r + 1 < g.h ? g.w * g.c : 0; /* after the last row, it comes once more */
         take_row<T, N>(next, from, seen);
@@ -422,7 +413,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
                     for (int k = 0; k < PAIR; k++) {
                         const float before = normalized(own, k, now[q][k]);
-                        const float a = masked(between(n, before), there.bits[q]);
+                        const float a = masked(between(n.low, before, n.high), there.bits[q]);
                         const unsigned open =
                             (before > n.low) & (before < n.high) ? there.bits[q] : 0;
                         float da = 0;
