@@ -6,16 +6,15 @@
  * what they have with what threads had.
  */
 #include <math.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/test.h"
 #include "comm/comm_testing.h"
-#include "data/data_testing.h"
 #include "data/dataset.h"
 #include "exec/exec.h"
+#include "exec/exec_testing.h"
 #include "kernel/device_testing.h"
 #include "model/model.h"
 #include "pass/strategy.h"
@@ -270,14 +269,6 @@ static enum status give_params(const struct job *job, const struct member *m)
     return STATUS_OK;
 }
 
-static void die_at(void *arg, const char *point)
-{
-    int *left = arg;
-
-    if (strcmp(point, "step") == 0 && --*left == 0)
-        (void)raise(SIGKILL);
-}
-
 static enum status make_groups(const struct job *job, struct comm *comm, struct member *m)
 {
     const struct axes *axes = &job->setup->axes;
@@ -331,7 +322,7 @@ static enum status make_exec(const struct job *job, int *left, struct member *m)
                       .chunks = axes->chunks,
                       .transport = m->stages },
         .beside = { .transport = m->beside, .teller = (axes->pp - 1) * axes->tp },
-        .at_meeting = m->rank == 1 && *left ? die_at : NULL,
+        .at_meeting = m->rank == 1 && *left ? exec_testing_die_at : NULL,
         .at_meeting_arg = left,
     };
     return exec_create(&config, &m->exec);
@@ -462,13 +453,6 @@ static struct setup gpt_of(struct axes axes)
     return setup;
 }
 
-static void open_cpu(struct exec_device *out)
-{
-    *out = (struct exec_device){ .precision = DTYPE_F32 };
-    CHECK_OK(device_find("cpu", &out->face));
-    CHECK_OK(out->face->open(0, &out->device));
-}
-
 static void check_same(const struct setup *setup, const struct outcome *one,
                        const struct outcome *other)
 {
@@ -501,18 +485,6 @@ static void check_losses(const struct setup *setup, const struct outcome *one,
             test_fail(__FILE__, __LINE__, "%s tp=%d step %d: loss %.9g, of one rank %.9g",
                       setup->model, setup->axes.tp, s, other->loss[s], one->loss[s]);
     }
-}
-
-static struct dataset *open_samples(void)
-{
-    const struct data_testing_set set = { 4, 300, SIDE, SIDE, CLASSES, false };
-    struct dataset *dataset;
-    struct rng rng;
-
-    rng_init(&rng, 5, 0);
-    data_testing_make(&rng, test_folder(), &set);
-    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
-    return dataset;
 }
 
 /* Pipelines ------------------------------------------------------------------------------ */
@@ -551,10 +523,10 @@ static const size_t n_pipelines = sizeof pipelines / sizeof *pipelines;
 /* Residual connections, batch norms; evaluations go through the stages, too. */
 static void pipelines_have_the_bits_of_one_rank(void)
 {
-    struct dataset *dataset = open_samples();
+    struct dataset *dataset = exec_testing_samples(5, 300, SIDE, CLASSES);
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     struct setup setup = setup_of("resnet18", (struct axes){ .dp = 1 });
     setup.options[0].name = "width";
     setup.options[0].value = 4;
@@ -571,7 +543,7 @@ static void pipelines_of_text_have_the_bits_of_one_rank(void)
 {
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
     setup.n_steps = 6;
     setup.device = &device;
@@ -593,7 +565,7 @@ static void pipelines_with_tables_have_the_bits_of_one_rank(void)
 {
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     struct setup setup = setup_of("seq2seq", (struct axes){ .dp = 1 });
     setup.options[0].name = "hidden";
     setup.options[0].value = 8;
@@ -610,7 +582,7 @@ static void pipelines_in_bf16_have_the_bits_of_one_rank(void)
 {
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     device.face = device_testing_late(true);
     device.precision = DTYPE_BF16;
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
@@ -630,7 +602,7 @@ static void pipelines_know_the_norm_of_all_gradients(void)
 {
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
     setup.optimizer = "sgd";
     setup.lr = 0.1;
@@ -662,7 +634,7 @@ static void pipelines_in_f16_have_the_bits_of_one_rank(void)
 {
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     device.face = device_testing_narrow();
     device.precision = DTYPE_F16;
     for (int clips = 0; clips < 2; clips++) {
@@ -702,10 +674,10 @@ static void compare_shared(const struct setup *of, const int *tp, double toleran
 static void shared_layers_have_the_losses_of_one_rank(void)
 {
     static const int tp[] = { 2, 4, 0 };
-    struct dataset *dataset = open_samples();
+    struct dataset *dataset = exec_testing_samples(5, 300, SIDE, CLASSES);
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
     setup.n_steps = STEPS_MAX;
     setup.device = &device;
@@ -734,7 +706,7 @@ static void shared_layers_compute_in_16_bits(void)
     static const int tp[] = { 2, 0 };
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     device.face = device_testing_late(true);
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
     setup.n_steps = 5;
@@ -758,7 +730,7 @@ static void grids_have_the_bits_of_shared_layers(void)
     };
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     for (int clips = 0; clips < 2; clips++) {
         struct setup setup = gpt_of((struct axes){ .tp = 2 });
         setup.n_steps = 4;
@@ -805,10 +777,10 @@ static void compare_parts(const struct setup *of, int ranks, size_t *out_bytes)
 
 static void parts_have_the_bits_of_one_rank(void)
 {
-    struct dataset *dataset = open_samples();
+    struct dataset *dataset = exec_testing_samples(5, 300, SIDE, CLASSES);
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     const struct device_face *faces[] = { device.face, device_testing_late(true) };
     for (int precision = 0; precision < 2; precision++) {
         device.face = faces[precision];
@@ -852,7 +824,7 @@ static void parts_know_the_norm_of_all_gradients(void)
 {
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     const struct device_face *faces[] = { device.face, device_testing_narrow() };
     for (int scales = 0; scales < 2; scales++) {
         device.face = faces[scales];
@@ -903,7 +875,7 @@ static void processes_have_the_bits_of_threads(void)
     };
     struct exec_device device;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         struct setup setup = gpt_of(grids[i]);
         setup.device = &device;
@@ -947,7 +919,7 @@ static void what_cannot_be_split_is_refused(void)
     struct exec_device device;
     struct job job;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     struct setup setup = gpt_of((struct axes){ .pp = 2, .pipeline = PIPE_1F1B });
     setup.device = &device;
     struct device_face lonely = *device.face;

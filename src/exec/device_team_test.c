@@ -3,7 +3,6 @@
  *
  * Devices are the CPU's; ranks are threads or processes, and nodes pretended machines.
  */
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,9 +11,9 @@
 #include "base/sha256.h"
 #include "base/test.h"
 #include "comm/comm_testing.h"
-#include "data/data_testing.h"
 #include "data/dataset.h"
 #include "exec/exec.h"
+#include "exec/exec_testing.h"
 #include "graph/build.h"
 #include "kernel/device_testing.h"
 #include "model/model.h"
@@ -192,20 +191,6 @@ static enum status run_step(const struct setup *setup, struct exec *exec, int st
     return status;
 }
 
-/* Results of steps from *next on that are there, or of all. */
-static enum status take_late(struct exec *exec, bool all, int *next, struct outcome *out)
-{
-    bool taken = true;
-
-    while (taken) {
-        struct exec_result result;
-        TRY(exec_take_result(exec, all, &result, &taken));
-        if (taken)
-            out->steps[(*next)++] = result;
-    }
-    return STATUS_OK;
-}
-
 /* Of rank 0: writes parameters and state to `saved`, or reads them. */
 static void move_all(struct exec *exec, float *saved, bool writes)
 {
@@ -218,14 +203,6 @@ static void move_all(struct exec *exec, float *saved, bool writes)
             saved += shape_count(&exec_param(exec, p)->shape);
         }
     }
-}
-
-static void die_at(void *arg, const char *point)
-{
-    int *left = arg;
-
-    if (strcmp(point, "step") == 0 && --*left == 0)
-        (void)raise(SIGKILL);
 }
 
 static enum status make_exec(const struct job *job, struct comm *comm, int *left,
@@ -245,7 +222,7 @@ static enum status make_exec(const struct job *job, struct comm *comm, int *left
     };
 
     *left = job->setup->lost_at;
-    config.at_meeting = comm_rank(comm) == 1 && *left ? die_at : NULL;
+    config.at_meeting = comm_rank(comm) == 1 && *left ? exec_testing_die_at : NULL;
     config.at_meeting_arg = left;
     return exec_create(&config, out);
 }
@@ -278,13 +255,13 @@ static enum status train(const struct job *job, struct comm *comm, int *left,
     TRY(exec_init_params(*exec));
     for (int s = 0; s < STEPS; s++) {
         if (job->setup->resume_at && s == job->setup->resume_at) {
-            TRY(take_late(*exec, true, &next, out));
+            TRY(exec_testing_take_late(*exec, true, &next, out->steps));
             TRY(make_anew(job, comm, left, exec));
         }
         TRY(run_step(job->setup, *exec, s, out));
-        TRY(take_late(*exec, false, &next, out));
+        TRY(exec_testing_take_late(*exec, false, &next, out->steps));
     }
-    TRY(take_late(*exec, true, &next, out));
+    TRY(exec_testing_take_late(*exec, true, &next, out->steps));
     if (job->dataset)
         TRY(exec_evaluate(*exec, dataset_as_source(job->dataset), &out->evaluation));
     return exec_collect(*exec);
@@ -378,20 +355,6 @@ static void close_cpu(struct setup *setup)
     setup->device.face->close(setup->device.device);
 }
 
-static struct dataset *open_samples(void)
-{
-    const struct data_testing_set set = {
-        .train = 4, .test = 130, .rows = SIDE, .columns = SIDE, .classes = CLASSES
-    };
-    struct dataset *dataset;
-    struct rng rng;
-
-    rng_init(&rng, 3, 0);
-    data_testing_make(&rng, test_folder(), &set);
-    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
-    return dataset;
-}
-
 /* Tests ------------------------------------------------------------------------------------------ */
 
 static const struct {
@@ -411,7 +374,7 @@ static const struct {
 static void test_ranks_that_send_have_the_bits_of_one(void)
 {
     static const int places[][2] = { { 2, 2 }, { 3, 3 }, { 4, 2 }, { 4, 4 }, { 3, 1 } };
-    struct dataset *dataset = open_samples();
+    struct dataset *dataset = exec_testing_samples(3, 130, SIDE, CLASSES);
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct setup setup = { .model = cases[i].model,

@@ -9,18 +9,12 @@
 #include "data/data_testing.h"
 #include "data/dataset.h"
 #include "exec/exec.h"
+#include "exec/exec_testing.h"
 #include "model/model.h"
 #include "pass/strategy.h"
 
 enum { SIDE = 28, CLASSES = 6, COLOUR_SIDE = 32, MOST = 3 * COLOUR_SIDE * COLOUR_SIDE };
 enum { STEPS = 14, BATCH = 16, SHARDS = 4 };
-
-static void open_cpu(struct exec_device *out)
-{
-    *out = (struct exec_device){ .precision = DTYPE_F32 };
-    CHECK_OK(device_find("cpu", &out->face));
-    CHECK_OK(out->face->open(0, &out->device));
-}
 
 /* Of one channel, in the test's folder. */
 static struct dataset *open_grey(struct rng *rng, enum dataset_split split)
@@ -270,7 +264,7 @@ static void test_kept_data_change_no_bits(void)
     struct exec_device device;
     struct rng rng;
 
-    open_cpu(&device);
+    exec_testing_open_cpu(&device);
     rng_init(&rng, 4, 0);
     struct dataset *train = open_grey(&rng, DATASET_TRAIN);
     struct dataset *test = open_grey(&rng, DATASET_TEST);

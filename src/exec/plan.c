@@ -4,12 +4,8 @@
  * At each instruction the outputs and the scratch take a block of the arena, which dies after its last
  * reader; place.c says where blocks lie when all lives are known. Views share their source's block; an
  * elementwise op writes over an input that dies with it. Where gradients pass (plan_buckets.pass), a
- * bucket of them is such a block, too.
- *
- * On a device that computes in bf16 each value lies in the type that its maker gives it. Parameters are there
- * in both; of anything else that a kernel wants in the other type a copy is made, once, which lives as long
- * as the value itself. Filters lie as the graph of the step says; kernels that take them one way alone have a turned
- * copy, and what they make is turned after them.
+ * bucket of them is such a block, too. In which types and layouts values lie, and what is made of one for a kernel that
+ * wants another, is in plan_types.c.
  */
 #include "exec/plan.h"
 
@@ -19,43 +15,12 @@
 #include "base/mem.h"
 #include "exec/aside.h"
 #include "exec/pair.h"
+#include "exec/plan_maker.h"
 #include "exec/talk.h"
 #include "graph/op.h"
 #include "kernel/precision.h"
 
 enum { ALIGN = 64, DEVICE_ALIGN = 256 };
-
-/* Where a value lies, while the plan is made. */
-struct place {
-    bool known;
-    struct operand operand;
-    int root;     /* value whose buffer this one is (itself, unless a view) */
-    int last_use; /* instruction number; of the root */
-    int late_use; /* until then an instruction aside may read it (aside.h); of the root */
-    size_t bytes;
-};
-
-struct maker {
-    const struct graph *graph;
-    const struct graph *places_of; /* the graph whose parameters have places */
-    const struct plan_buckets *buckets;
-    const struct plan_factors *factors;
-    const struct plan_gathers *gathers;
-    const struct plan_given *given;
-    int n_given;
-    const struct plan_target *target; /* NULL: the CPU */
-    enum dtype *dtypes;               /* in which values lie, by value id */
-    struct operand *copies;           /* in the other type, by the id of a root */
-    bool *has_copy;
-    int n_converts;
-    struct shape *shapes;
-    struct place *places;       /* by value id */
-    struct place_block *blocks; /* of the arena */
-    int n_blocks;
-    int updated[GRAPH_NODE_IN];    /* of a bucket: the instruction after which it is updated */
-    bool has_place[GRAPH_NODE_IN]; /* of a bucket whose gradients lie in the arena: already */
-    size_t gradients[GRAPH_NODE_IN]; /* then where */
-};
 
 int plan_bucket_of(const struct value *flat)
 {
@@ -66,12 +31,6 @@ int plan_bucket_of(const struct value *flat)
 static bool is_kept(const struct value *value)
 {
     return value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE;
-}
-
-/* Does the plan's device compute in 16 bits? */
-static bool is_narrow(const struct maker *maker)
-{
-    return maker->target && kernel_is_half(maker->target->precision);
 }
 
 /* What a shard gives, before ranks gather it. */
@@ -132,8 +91,7 @@ static bool is_instruction(const struct maker *maker, const struct node *node)
     return true;
 }
 
-/* A block of the arena for instructions [now, until]. */
-static size_t take(struct maker *maker, size_t bytes, int now, int until)
+size_t plan_take(struct maker *maker, size_t bytes, int now, int until)
 {
     const size_t align =
         maker->target ? DEVICE_ALIGN : ALIGN; /* libraries' workspaces need it */
@@ -368,7 +326,7 @@ static void let_bucket_pass(struct maker *maker, struct operand *operand, int nu
     if (!maker->has_place[b]) {
         const size_t bytes = (size_t)buckets->begin[b + 1] * sizeof(float) - begin;
         maker->has_place[b] = true;
-        maker->gradients[b] = take(maker, bytes, number, maker->updated[b]);
+        maker->gradients[b] = plan_take(maker, bytes, number, maker->updated[b]);
     }
     *operand = (struct operand){ BASE_ARENA, maker->gradients[b] + operand->offset - begin };
 }
@@ -392,7 +350,7 @@ static void place_outputs(struct maker *maker, const struct node *node, int numb
             maker->blocks[out->operand.offset >> BLOCK_SHIFT].last = until;
         } else {
             out->operand.base = BASE_ARENA;
-            out->operand.offset = take(maker, out->bytes, number, until);
+            out->operand.offset = plan_take(maker, out->bytes, number, until);
         }
     }
 }
@@ -440,138 +398,12 @@ static void make_move(struct maker *maker, const struct node *node, int number,
         plan->once_bytes += sends ? boxed(place->bytes) : 0;
     } else if (!place->known) {
         place->operand.base = BASE_ARENA;
-        place->operand.offset = take(maker, place->bytes, number,
-                                     place->last_use > number ? place->last_use : number);
+        place->operand.offset = plan_take(maker, place->bytes, number,
+                                          place->last_use > number ? place->last_use : number);
     }
     place->known = true;
     out->out[0] = place->operand;
     let_bucket_pass(maker, &out->out[0], number);
-}
-
-void plan_problem(const struct node *node, const struct shape *shapes,
-                  struct kernel_problem *problem)
-{
-    problem->op = node->op->name;
-    problem->n_in = node->n_in;
-    problem->n_out = node->n_out;
-    problem->attrs = node->attrs;
-    for (int i = 0; i < node->n_in; i++) {
-        const struct value *in = node->in[i];
-        problem->in[i] = (struct kernel_tensor){ in->dtype, in->layout, shapes[in->id] };
-    }
-    for (int i = 0; i < node->n_out; i++) {
-        const struct value *made = node->out[i];
-        problem->out[i] = (struct kernel_tensor){ made->dtype, made->layout, shapes[made->id] };
-    }
-    if (node->op->by_rows)
-        kernel_as_matrices(problem);
-}
-
-/* The node's problem, as the plan's device solves it. */
-static void fill_problem(const struct maker *maker, const struct node *node,
-                         struct kernel_problem *problem)
-{
-    plan_problem(node, maker->shapes, problem);
-    if (!maker->target)
-        return;
-    problem->rounds = maker->target->rounds;
-    if (!is_narrow(maker))
-        return;
-    if (!node->op->talks && !node->op->moves) {
-        kernel_narrow(problem, maker->target->precision);
-        return;
-    }
-    /* What goes between ranks goes as it lies. */
-    for (int i = 0; i < node->n_in; i++)
-        problem->in[i].dtype = maker->dtypes[node->in[i]->id];
-    if (node->n_in == 1)
-        problem->out[0].dtype = problem->in[0].dtype;
-}
-
-/* In which types values lie: as their makers give them, also those on other stages. */
-static void find_dtypes(struct maker *maker)
-{
-    for (int i = 0; i < graph_value_count(maker->graph); i++)
-        maker->dtypes[i] = graph_value(maker->graph, i)->dtype;
-    for (int n = 0; n < graph_node_count(maker->graph) && is_narrow(maker); n++) {
-        const struct node *node = graph_node(maker->graph, n);
-        struct kernel_problem problem = { 0 };
-        if (node->op->split[0] == SPLIT_WHOLE || node->op->meets)
-            continue;
-        if (node->op->is_view) {
-            maker->dtypes[node->out[0]->id] = maker->dtypes[node->in[0]->id];
-            continue;
-        }
-        fill_problem(maker, node, &problem);
-        for (int i = 0; i < node->n_out; i++)
-            maker->dtypes[node->out[i]->id] = problem.out[i].dtype;
-    }
-}
-
-/* Layers of few rows are computed by columns (columns.c) and updated from factors (pass_is_factored) in some layouts, by our
- * own sums. Whatever the table says they have these in all, so that all have the same bits. */
-static bool has_own_sums(const struct node *node, const struct kernel_problem *problem)
-{
-    return (node->op == &op_linear || node->op == &op_linear_grad_weight) &&
-           node->in[0]->shape.rank == 2 && problem->in[0].shape.dim[0] < PASS_MANY_ROWS;
-}
-
-/* How a value lies: parameters as in the graph where they have places. */
-static enum layout layout_of(const struct maker *maker, const struct value *value)
-{
-    const struct value *placed = value;
-
-    if (value->kind == VALUE_PARAM && value->shape.rank == 4 && !value->flat)
-        placed = graph_find_value(maker->places_of, value->name);
-    return placed ? placed->layout : value->layout;
-}
-
-/* Problems are stated with filters that lie hwio. */
-static void state_usual(struct kernel_problem *problem)
-{
-    for (int i = 0; i < problem->n_in; i++) {
-        if (problem->in[i].layout == LAYOUT_OHWI)
-            problem->in[i].layout = LAYOUT_HWIO;
-    }
-    if (problem->out[0].layout == LAYOUT_OHWI)
-        problem->out[0].layout = LAYOUT_HWIO;
-}
-
-/* What the kernel takes either way it gets as it lies. */
-static void state_as_it_lies(const struct maker *maker, const struct node *node,
-                             const struct kernel *kernel, struct kernel_problem *problem)
-{
-    const struct device_face *face = maker->target ? maker->target->face : NULL;
-
-    if (!face || !face->takes_inward || !kernel || !face->takes_inward(kernel))
-        return;
-    for (int i = 0; i < node->n_in; i++) {
-        if (problem->in[i].layout == LAYOUT_HWIO)
-            problem->in[i].layout = layout_of(maker, node->in[i]);
-    }
-    if (problem->out[0].layout == LAYOUT_HWIO)
-        problem->out[0].layout = node->out[0]->layout;
-}
-
-/* A device whose kernels are the CPU's has the table of choices, too. */
-static enum status choose(const struct maker *maker, const struct node *node,
-                          const struct kernel_problem *problem,
-                          const struct kernel_choices *choices, const struct kernel **out)
-{
-    char text[KERNEL_TEXT];
-
-    if (!maker->target || maker->target->face->kernel_at == kernel_at) {
-        const struct kernel *own = kernel_find(problem->op, "own");
-        if (has_own_sums(node, problem) && own && (!own->can_run || own->can_run(problem))) {
-            *out = own;
-            return STATUS_OK;
-        }
-        return kernel_choose(choices, problem, out);
-    }
-    *out = device_kernel(maker->target->face, problem);
-    return *out ? STATUS_OK
-                : FAIL(STATUS_UNSUPPORTED, "device %s has no kernel for %s",
-                       maker->target->face->name, kernel_print(problem, text));
 }
 
 /* Will a device run it aside, if nothing better is found? */
@@ -585,59 +417,6 @@ static bool may_go_aside(const struct maker *maker, const struct instruction *ma
     return may && made->node->phase == PHASE_BACKWARD;
 }
 
-/* Where an instruction finds a value as it wants it. */
-static struct operand place_input(struct maker *maker, struct instruction *out,
-                                  const struct value *value, const struct kernel_tensor *wanted,
-                                  int number)
-{
-    const int root = maker->places[value->id].root;
-    const struct place *place = &maker->places[root];
-    const struct shape *shape = &maker->shapes[root];
-    const bool turns = wanted->layout == LAYOUT_HWIO && layout_of(maker, value) == LAYOUT_OHWI;
-    struct operand lies = place->operand;
-    enum dtype dtype = maker->dtypes[root];
-
-    if (dtype != wanted->dtype && lies.base == BASE_PARAM) {
-        lies = (struct operand){ BASE_HALF, lies.offset / 2 };
-        dtype = wanted->dtype;
-    }
-    if (dtype == wanted->dtype && !turns)
-        return lies;
-    BUG_ON(!maker->target);
-    if (!maker->has_copy[root]) {
-        const size_t count = (size_t)shape_count(shape);
-        const int until = place->last_use > number ? place->last_use : number;
-        maker->has_copy[root] = true;
-        maker->copies[root] =
-            (struct operand){ BASE_ARENA,
-                              take(maker, count * dtype_size(wanted->dtype), number, until) };
-        out->converts[out->n_converts++] =
-            (struct plan_convert){ lies,  maker->copies[root],
-                                   dtype, wanted->dtype,
-                                   count, turns ? (size_t)shape->dim[0] : 0 };
-        maker->n_converts++;
-    }
-    return maker->copies[root];
-}
-
-/* Where an instruction leaves a gradient: a filter's that it makes hwio and that lies otherwise is turned after it. */
-static void place_gradient(struct maker *maker, const struct node *node,
-                           struct instruction *out, int number)
-{
-    const struct kernel_tensor *made = &out->problem.out[0];
-    const size_t count = (size_t)shape_count(&made->shape);
-
-    if (made->layout != LAYOUT_HWIO || node->out[0]->layout != LAYOUT_OHWI)
-        return;
-    BUG_ON(!maker->target);
-    const struct operand apart = { BASE_ARENA, take(maker, count * dtype_size(made->dtype),
-                                                    number, number) };
-    out->gives =
-        (struct plan_convert){ apart,       out->out[0], made->dtype,
-                               made->dtype, count,       count / (size_t)made->shape.dim[0] };
-    out->out[0] = apart;
-}
-
 static void take_scratch(struct maker *maker, struct instruction *out, int number)
 {
     const struct kernel *kernel = out->kernel;
@@ -647,7 +426,7 @@ static void take_scratch(struct maker *maker, struct instruction *out, int numbe
         scratch = talk_scratch(&out->problem);
 
     out->has_scratch = scratch > 0;
-    out->scratch = scratch ? take(maker, scratch, number, number) : 0;
+    out->scratch = scratch ? plan_take(maker, scratch, number, number) : 0;
 }
 
 static enum status make_instruction(struct maker *maker, const struct node *node, int number,
@@ -657,15 +436,11 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     struct kernel_problem *problem = &out->problem;
 
     out->node = node;
-    fill_problem(maker, node, problem);
-    state_usual(problem);
-    if (!node->op->talks)
-        TRY(choose(maker, node, problem, choices, &out->kernel));
-    state_as_it_lies(maker, node, out->kernel, problem);
+    TRY(plan_find_kernel(maker, node, choices, problem, &out->kernel));
     place_outputs(maker, node, number);
     take_scratch(maker, out, number);
     for (int i = 0; i < node->n_in; i++)
-        out->in[i] = place_input(maker, out, node->in[i], &problem->in[i], number);
+        out->in[i] = plan_place_input(maker, out, node->in[i], &problem->in[i], number);
     for (int i = 0; i < node->n_in && may_go_aside(maker, out); i++)
         maker->places[maker->places[node->in[i]->id].root].late_use = number + ASIDE_LAG;
     for (int i = 0; i < node->n_out; i++)
@@ -674,7 +449,7 @@ static enum status make_instruction(struct maker *maker, const struct node *node
         let_bucket_pass(maker, &out->out[i], number);
     for (int i = 0; i < node->n_in; i++)
         let_bucket_pass(maker, &out->in[i], number);
-    place_gradient(maker, node, out, number);
+    plan_place_gradient(maker, node, out, number);
     if (out->kernel && out->kernel->prepare)
         TRY(out->kernel->prepare(problem, &out->state));
     return STATUS_OK;
@@ -700,12 +475,12 @@ static enum status make_row_gradient(struct maker *maker, const struct node *sum
         .out = { { DTYPE_F32, LAYOUT_PLAIN, shape_of(2, table) } },
         .attrs = { .rows = sum->attrs.rows },
     };
-    if (is_narrow(maker))
+    if (plan_is_narrow(maker))
         kernel_narrow(problem, maker->target->precision);
-    TRY(choose(maker, sum, problem, choices, &out->kernel));
+    TRY(plan_choose(maker, sum, problem, choices, &out->kernel));
     take_scratch(maker, out, number);
-    out->in[0] = place_input(maker, out, dy, &problem->in[0], number);
-    out->in[1] = place_input(maker, out, ids, &problem->in[1], number);
+    out->in[0] = plan_place_input(maker, out, dy, &problem->in[0], number);
+    out->in[1] = plan_place_input(maker, out, ids, &problem->in[1], number);
     out->out[0] =
         (struct operand){ BASE_GRAD,
                           (size_t)maker->buckets->begin[sum->attrs.bucket] * sizeof(float) };
@@ -907,7 +682,7 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
                              struct plan *plan)
 {
     TRY(graph_infer(maker->graph, plan->extents, maker->shapes));
-    find_dtypes(maker);
+    plan_find_dtypes(maker);
     TRY(place_given(maker));
     find_last_uses(maker);
     find_updates(maker);

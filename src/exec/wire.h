@@ -138,6 +138,11 @@ MUST_CHECK enum status wire_rest(struct wire *wire);
 /* The thread's function: arg is the wire. */
 void *wire_run(void *arg);
 
+/* wire_gather.c: what every node gets of every other ----------------------------------------- */
+
+/* The item's parts of this node are there: they go to all nodes, and theirs come. Records, tables, losses and norms alone. */
+MUST_CHECK enum status wire_gather_begin(struct wire *wire, struct item *item);
+
 /* wire_codec.c: buckets whose gradients are compressed ------------------------------------- */
 
 /* Is bucket b compressed by this rail? */

@@ -282,3 +282,113 @@ void federation_run(struct federation *federation)
         federation_turn(federation);
     CHECK(fed_server_is_done(federation->server));
 }
+
+double rounds_expected(double x, int rounds, int n, bool equal)
+{
+    for (int r = 0; r < rounds; r++) {
+        double sum = 0, weight = 0;
+        for (int i = 0; i < n; i++) {
+            const double w = equal ? 1 : i + 1;
+            sum += w * (i + 1 - x) / 4;
+            weight += w;
+        }
+        x += sum / weight;
+    }
+    return x;
+}
+
+float federation_parameter(const struct federation *federation)
+{
+    return fed_server_parameters(federation->server)[0];
+}
+
+void federation_post_as(struct federation *federation, const char *client,
+                        const struct fed_message *message, struct fed_message *answer)
+{
+    static struct fed_buffer bytes, reply;
+
+    fed_buffer_release(&bytes);
+    fed_buffer_release(&reply);
+    fed_buffer_init(&bytes, 1 << 20);
+    fed_buffer_init(&reply, 1 << 20);
+    fed_message_write(message, &bytes);
+    CHECK_OK(fed_server_answer(federation->server, client, bytes.data, bytes.length, &reply));
+    CHECK_OK(fed_message_read(reply.data, reply.length, answer));
+}
+
+void federation_reach_training(struct federation *federation, struct fed_buffer *reply,
+                               struct fed_message *message)
+{
+    struct fed_client *client = federation->tested[0].client;
+    struct fed_step step;
+
+    *message = (struct fed_message){ .type = FED_TYPES };
+    for (int i = 0; i < 100; i++) {
+        CHECK_OK(fed_client_next(client, &step));
+        if (step.what == FED_SEND) {
+            fed_buffer_clear(reply);
+            CHECK_OK(fed_server_answer(federation->server, federation->tested[0].name,
+                                       step.message, step.length, reply));
+            CHECK_OK(fed_message_read(reply->data, reply->length, message));
+            if (message->type == FED_TASK && message->stage == FED_TRAIN)
+                return;
+            CHECK_OK(fed_client_reply(client, reply->data, reply->length));
+        }
+        for (int other = 1; other < federation->n; other++)
+            (void)federation_post(federation, other);
+        CHECK_OK(fed_server_tick(federation->server));
+        federation->now++;
+    }
+    test_fail(__FILE__, __LINE__, "participant 0 is never to train");
+}
+
+enum status federation_take_lie(struct federation *federation,
+                                void (*lie)(struct fed_work *work))
+{
+    struct fed_message message;
+    struct fed_buffer reply, payload;
+    struct fed_work work;
+
+    fed_buffer_init(&reply, 1 << 16);
+    fed_buffer_init(&payload, 1 << 16);
+    federation_reach_training(federation, &reply, &message);
+    CHECK_OK(fed_work_read(message.payload, message.payload_length, TESTED_LENGTH, &work));
+    lie(&work);
+    fed_work_write(&work, &payload);
+    message.payload = payload.data;
+    message.payload_length = payload.length;
+    struct fed_buffer told;
+    fed_buffer_init(&told, 1 << 16);
+    fed_message_write(&message, &told);
+    const enum status status =
+        fed_client_reply(federation->tested[0].client, told.data, told.length);
+    fed_work_release(&work);
+    fed_buffer_release(&told);
+    fed_buffer_release(&reply);
+    fed_buffer_release(&payload);
+    return status;
+}
+
+int federation_audited(const struct federation *federation, const char *what)
+{
+    int count = 0;
+
+    for (const char *at = fed_memory_store_audit(federation->store); (at = strstr(at, what));
+         at++)
+        count++;
+    return count;
+}
+
+enum status federation_post_in_vain(struct federation *federation, int number)
+{
+    struct fed_buffer reply;
+    struct fed_step step;
+
+    CHECK_OK(fed_client_next(federation->tested[number].client, &step));
+    CHECK_INT(FED_SEND, step.what);
+    fed_buffer_init(&reply, 1 << 20);
+    const enum status status = fed_server_answer(
+        federation->server, federation->tested[number].name, step.message, step.length, &reply);
+    fed_buffer_release(&reply);
+    return status;
+}

@@ -55,4 +55,23 @@ void federation_turn(struct federation *federation);
 /* Turns until all rounds are done; fails the test after many. */
 void federation_run(struct federation *federation);
 
+/* What parameter x becomes by so many rounds of all n: every participant goes a quarter of its way. */
+double rounds_expected(double x, int rounds, int n, bool equal);
+/* The coordinator's first one. */
+float federation_parameter(const struct federation *federation);
+/* How often the audit says it. */
+int federation_audited(const struct federation *federation, const char *what);
+
+/* A message that a participant did not make, in its name. The answer is valid until the next one. */
+void federation_post_as(struct federation *federation, const char *client,
+                        const struct fed_message *message, struct fed_message *answer);
+/* A participant's message, whose reply is lost. */
+MUST_CHECK enum status federation_post_in_vain(struct federation *federation, int number);
+/* Rounds until participant 0 has its task of training: the bytes are in `reply`, and not taken yet. */
+void federation_reach_training(struct federation *federation, struct fed_buffer *reply,
+                               struct fed_message *message);
+/* What participant 0 says to a task of training that `lie` has changed. */
+MUST_CHECK enum status federation_take_lie(struct federation *federation,
+                                           void (*lie)(struct fed_work *work));
+
 #endif /* FED_ROUNDS_TESTING_H */

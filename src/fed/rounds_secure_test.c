@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT */
+/* rounds_secure_test.c - rounds of which the sum alone is seen: what they come to, and whom participants do not trust. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/test.h"
+#include "fed/rounds_testing.h"
+#include "fed/secure.h"
+
+static void test_secure_is_plain_within_steps(void)
+{
+    for (int scaffold = 0; scaffold < 2; scaffold++) {
+        float plain = 0;
+        for (int secure = 0; secure < 2; secure++) {
+            struct federation federation;
+            struct fed_terms terms;
+            federation_terms(&terms);
+            snprintf(terms.algorithm, sizeof terms.algorithm, "%s",
+                     scaffold ? "scaffold" : "fedavg");
+            terms.secure = secure;
+            federation_begin(&federation, &terms, 6);
+            federation_run(&federation);
+            if (secure)
+                CHECK_CLOSE(plain, federation_parameter(&federation), 1e-5);
+            plain = federation_parameter(&federation);
+            federation_end(&federation);
+        }
+    }
+}
+
+/* Whoever drops out at whatever stage: the others' sum is there. */
+static void test_secure_dropouts(void)
+{
+    for (int stage = 0; stage < FED_STAGES; stage++) {
+        struct federation federation;
+        struct fed_terms terms;
+        federation_terms(&terms);
+        terms.secure = true;
+        terms.deadline_s = 5;
+        terms.rounds = 1;
+        federation_begin(&federation, &terms, 5);
+        for (int turn = 0; turn < 200 && !fed_server_is_done(federation.server); turn++) {
+            for (int i = 0; i < 5; i++) {
+                (void)federation_post(&federation, i);
+                federation.tested[2].is_silent |=
+                    i == 2 && turn >= 2 * stage; /* a stage is an ask and a give */
+            }
+            federation.now += 1;
+            CHECK_OK(fed_server_tick(federation.server));
+        }
+        CHECK(fed_server_is_done(federation.server));
+        CHECK_INT(1, fed_server_round(federation.server));
+        const double all = rounds_expected(0, 1, 5, false);
+        const double without = (1 * 1 + 2 * 2 + 4 * 4 + 5 * 5) / 12.0 / 4;
+        const double expected = stage > (int)FED_TRAIN ? all : without;
+        CHECK_CLOSE(expected, federation_parameter(&federation), 1e-5);
+        federation_end(&federation);
+    }
+}
+
+/* A coordinator that asks for an update in the clear where terms say secure rounds, or goes back. */
+static void test_clients_refuse(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+    struct fed_buffer payload, reply;
+    struct fed_step step;
+    float vector[TESTED_LENGTH] = { 0 };
+
+    federation_terms(&terms);
+    terms.secure = true;
+    federation_begin(&federation, &terms, 4);
+    const struct fed_work work = {
+        .lr = 1, .n_vectors = 1, .vector = { vector }, .length = TESTED_LENGTH
+    };
+    fed_buffer_init(&payload, 1 << 16);
+    fed_buffer_init(&reply, 1 << 16);
+    fed_work_write(&work, &payload);
+    const struct fed_message task = { .type = FED_TASK,
+                                      .stage = FED_TRAIN,
+                                      .payload = payload.data,
+                                      .payload_length = payload.length };
+    fed_message_write(&task, &reply);
+    struct fed_client *client = federation.tested[0].client;
+    CHECK_OK(fed_client_next(client, &step));
+    CHECK_STATUS(STATUS_MISMATCH, fed_client_reply(client, reply.data, reply.length));
+    CHECK_MESSAGE("in the clear");
+    federation_run(&federation);
+    fed_buffer_clear(&reply); /* a round that was */
+    fed_message_write(&task, &reply);
+    CHECK_OK(fed_client_next(client, &step));
+    while (step.what != FED_SEND)
+        CHECK_OK(fed_client_next(client, &step));
+    CHECK_STATUS(STATUS_MISMATCH, fed_client_reply(client, reply.data, reply.length));
+    CHECK_MESSAGE("goes back");
+    fed_buffer_release(&payload);
+    fed_buffer_release(&reply);
+    federation_end(&federation);
+}
+
+static void lie_about_most(struct fed_work *work)
+{
+    work->most = 0;
+}
+
+static void lie_about_rate(struct fed_work *work)
+{
+    work->lr = 1e-30;
+}
+
+/* Weights of a secure round are shares of what the largest member has; if it has less then, the round still has one scale. */
+static void test_data_that_change_in_a_round_do_not_stop_it(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    for (int turns = 1; turns < 8; turns++) {
+        federation_terms(&terms);
+        terms.secure = true;
+        federation_begin(&federation, &terms, 4);
+        for (int i = 0; i < turns; i++)
+            federation_turn(&federation);
+        federation.tested[3].lost = 2;
+        federation_restart_client(&federation, 3);
+        federation_run(&federation);
+        federation_end(&federation);
+    }
+}
+
+/* A weight above 1, and a rate that makes an update of nothing. */
+static void test_numbers_that_cannot_be_are_refused(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    federation_begin(&federation, &terms, 4);
+    CHECK_STATUS(STATUS_MISMATCH, federation_take_lie(&federation, lie_about_most));
+    CHECK_MESSAGE("nobody has more than 0");
+    CHECK_STATUS(STATUS_MISMATCH, federation_take_lie(&federation, lie_about_rate));
+    CHECK_MESSAGE("the rate 1e-30");
+    federation_end(&federation);
+    federation_terms(&terms);
+    terms.lr_decay = 0.9;
+    federation_begin(&federation, &terms, 4);
+    federation_run(&federation); /* rates that the terms do have */
+    federation_end(&federation);
+}
+
+static void lie_about_rows(struct fed_work *work)
+{
+    work->most = UINT64_C(1) << 63; /* its vector becomes nothing */
+}
+
+/* One that was told another task than the rest is in no sum: nobody unmasks with it. */
+static void test_who_is_told_another_task_does_not_sign(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.rounds = 1;
+    terms.deadline_s = 5;
+    terms.threshold = terms.minimum = 4;
+    federation_begin(&federation, &terms, 4);
+    CHECK_OK(federation_take_lie(&federation, lie_about_rows));
+    while (fed_server_round(federation.server) == 0)
+        federation_turn(&federation);
+    CHECK(!fed_server_is_done(federation.server)); /* it is lost */
+    CHECK(strstr(fed_memory_store_audit(federation.store), "these survivors and their task"));
+    federation_run(&federation);
+    federation_end(&federation);
+}
+
+/* Secure rounds of fewer than the terms say are not taken part in; of those that are, enough must give. */
+static void test_secure_minimum(void)
+{
+    static const struct secure_keys few = { .participants = 2 };
+    struct federation federation;
+    struct fed_terms terms;
+    struct fed_buffer payload, reply;
+    struct fed_step step;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.minimum = 5;
+    terms.deadline_s = 5;
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 5);
+    struct fed_client *client = federation.tested[0].client;
+    fed_buffer_init(&payload, 1 << 16);
+    fed_buffer_init(&reply, 1 << 16);
+    secure_put_keys(&payload, &few);
+    for (uint32_t i = 0; i < 3; i++) /* number, participants, threshold */
+        fed_put_u32(&payload, i ? 2 : 0);
+    fed_message_write(&(struct fed_message){ .type = FED_TASK,
+                                             .stage = FED_KEYS,
+                                             .payload = payload.data,
+                                             .payload_length = payload.length },
+                      &reply);
+    CHECK_OK(fed_client_next(client, &step));
+    CHECK_OK(fed_client_reply(client, reply.data, reply.length));
+    CHECK_OK(fed_client_next(client, &step));
+    CHECK_INT(FED_SLEEP, step.what);
+    fed_buffer_release(&payload);
+    fed_buffer_release(&reply);
+    federation_run(&federation); /* the round that was left is lost, the next is not */
+    CHECK_INT(2, fed_server_round(federation.server));
+    CHECK_CLOSE(rounds_expected(0, 1, 5, false), federation_parameter(&federation), 1e-5);
+    federation_end(&federation);
+}
+
+/* Participant 3 seals nonsense for participant 2, which leaves the round and is there in the next. */
+static void test_a_bad_participant_ends_nobody_else(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.deadline_s = 5;
+    terms.rounds = 2;
+    federation_begin(&federation, &terms, 4);
+    for (int turn = 0; turn < 3; turn++) { /* keys, and the task of shares */
+        federation_turn(&federation);
+    }
+    struct fed_client *bad = federation.tested[3].client;
+    struct fed_message message, answer;
+    struct fed_step step;
+    uint8_t bytes[4096];
+    CHECK_OK(fed_client_next(bad, &step));
+    CHECK_OK(fed_message_read(step.message, step.length, &message));
+    CHECK(message.type == FED_GIVE && message.stage == FED_SHARES &&
+          message.payload_length < sizeof bytes);
+    memcpy(bytes, message.payload, message.payload_length);
+    bytes[message.payload_length - 1] ^= 1; /* the last box is for participant 2 */
+    message.payload = bytes;
+    federation_post_as(&federation, "p03", &message, &answer);
+    CHECK_INT(FED_OK, answer.type);
+    const struct fed_message ok = { .type = FED_OK };
+    struct fed_buffer reply;
+    fed_buffer_init(&reply, 256);
+    fed_message_write(&ok, &reply);
+    CHECK_OK(fed_client_reply(bad, reply.data, reply.length));
+    fed_buffer_release(&reply);
+    federation_run(&federation);
+    CHECK_INT(2, fed_server_round(federation.server));
+    const double first = (1 * 1 + 2 * 2 + 4 * 4) / 7.0 / 4;
+    CHECK_CLOSE(rounds_expected(first, 1, 4, false), federation_parameter(&federation), 1e-5);
+    federation_end(&federation);
+}
+
+/* A threshold of 2 suits rounds of 3: four wait, and the store is as good as before. */
+static void test_secure_rounds_that_cannot_be(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.threshold = 2;
+    terms.minimum = 3;
+    federation_begin(&federation, &terms, 4);
+    for (int i = 0; i < 5; i++)
+        federation_turn(&federation);
+    federation_restart_server(&federation);
+    for (int i = 0; i < 5; i++)
+        federation_turn(&federation);
+    CHECK_INT(0, fed_server_round(federation.server));
+    CHECK_INT(
+        2, federation_audited(&federation, "waits: a threshold of 2 of 4")); /* once a start */
+    CHECK_INT(0, federation_audited(&federation, "begins"));
+    federation.tested[3].is_silent = true;
+    federation.now += 100; /* it is gone */
+    federation_run(&federation);
+    CHECK_CLOSE(rounds_expected(0, 3, 3, false), federation_parameter(&federation), 1e-5);
+    federation_end(&federation);
+}
+
+/* Three of four give: enough for the threshold, but not for the minimum. */
+static void test_secure_rounds_need_the_minimum(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.minimum = 4;
+    terms.deadline_s = 5;
+    federation_begin(&federation, &terms, 4);
+    CHECK_INT(FED_TASK, federation_post(&federation, 0));
+    federation.tested[3].is_silent = true;
+    for (int i = 0; i < 8; i++)
+        federation_turn(&federation);
+    CHECK_INT(1, fed_server_round(federation.server));
+    CHECK_INT(1, federation_audited(&federation, "lost: too few"));
+    CHECK(federation_parameter(&federation) == 0);
+    federation_end(&federation);
+}
+
+/* The same answer of a secure stage again: once in store and audit. */
+static void test_secure_answers_count_once(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 3);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    CHECK_OK(federation_post_in_vain(&federation, 0));
+    CHECK_OK(federation_post_in_vain(&federation, 0));
+    CHECK_INT(FED_OK, federation_post(&federation, 0));
+    CHECK_INT(1, federation_audited(&federation, "p00 gave keys"));
+    federation_run(&federation);
+    CHECK_CLOSE(rounds_expected(0, 1, 3, false), federation_parameter(&federation), 1e-5);
+    federation_end(&federation);
+}
+
+const struct test tests[] = {
+    { .name = "secure rounds are plain ones but for steps",
+      .run = test_secure_is_plain_within_steps },
+    { .name = "one of five drops out at each stage", .run = test_secure_dropouts },
+    { .name = "participants refuse what terms do not say", .run = test_clients_refuse },
+    { .name = "data that change in a round do not stop it",
+      .run = test_data_that_change_in_a_round_do_not_stop_it },
+    { .name = "numbers that cannot be are refused",
+      .run = test_numbers_that_cannot_be_are_refused },
+    { .name = "who is told another task does not sign",
+      .run = test_who_is_told_another_task_does_not_sign },
+    { .name = "secure rounds of too few are left", .run = test_secure_minimum },
+    { .name = "a bad participant ends nobody else",
+      .run = test_a_bad_participant_ends_nobody_else },
+    { .name = "secure rounds that cannot be wait", .run = test_secure_rounds_that_cannot_be },
+    { .name = "secure rounds need the minimum", .run = test_secure_rounds_need_the_minimum },
+    { .name = "secure answers count once", .run = test_secure_answers_count_once },
+    { 0 },
+};
