@@ -35,6 +35,8 @@ static const char *const allowed[] = { "pipeline",
                                        "replicas",
                                        "staleness-lr",
                                        "data",
+                                       "device",
+                                       "precision",
                                        NULL };
 static const struct flag flags[] = {
     { "format", "text|dot|svg|json",
@@ -47,15 +49,28 @@ static void help(void)
 {
     cli_print_settings(allowed);
     cli_print_flags("Picture", flags);
-    puts("\nEvery rank of a data-parallel strategy runs the same graph.\n\nExamples\n"
+    puts("\nEvery rank of a data-parallel strategy runs the same graph. The text ends with its "
+         "operations\nand bytes; no GPU is needed to see the graph of one.\n\nExamples\n"
          "  tutti graph mlp --after model\n"
          "  tutti graph cnn --strategy mirrored -n 2 --format svg > cnn.svg\n"
+         "  tutti graph resnet18 --batch 512 --device cuda | tail -1\n"
          "  tutti graph cnn --format json > cnn.json; tutti train cnn.json");
 }
 
 static bool is_format(const char *name)
 {
     return format && strcmp(format, name) == 0;
+}
+
+static enum status print_text(const struct job *job, struct strbuf *out)
+{
+    struct demand demand;
+
+    TRY(job_demand(job, &demand));
+    graph_print_text(job_graph(job), out);
+    strbuf_printf(out, " in all: %.0f operations, %.0f bytes read and written\n", demand.flops,
+                  demand.bytes);
+    return STATUS_OK;
 }
 
 static enum status print(const struct job *job)
@@ -68,7 +83,7 @@ static enum status print(const struct job *job)
     if (is_format("json"))
         status = job_print_model(job, &out);
     else if (!format || is_format("text"))
-        graph_print_text(graph, &out);
+        status = print_text(job, &out);
     else if (is_format("dot"))
         graph_print_dot(graph, &out);
     else

@@ -3,7 +3,7 @@
  *
  * With pass_config.inward. A filter of plain convolutions alone, whose gradient one node makes, whose channels come in eights and
  * which is no product of pixels and a matrix, has LAYOUT_OHWI from here on, and so has its gradient: what lies in flat ranges lies so,
- * files and hashes do not know of it. A kernel that does not take it so has it turned (exec/plan.c). Before: backward is there,
+ * files and hashes do not know of it. A kernel that does not take it so has it turned (exec/plan_types.c). Before: backward is there,
  * nothing lies in buckets yet. After: the same nodes.
  */
 #include "graph/op.h"

@@ -839,6 +839,11 @@ const struct graph *job_graph(const struct job *job)
     return job->graph;
 }
 
+enum status job_demand(const struct job *job, struct demand *out)
+{
+    return demand_read(job->graph, on_device_precision(job), out);
+}
+
 enum status job_print_model(const struct job *job, struct strbuf *out)
 {
     return job_print_trained(job, NULL, out);

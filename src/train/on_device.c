@@ -53,6 +53,11 @@ static enum dtype precision_of(const char *name)
     return strstr(name, "f32") ? DTYPE_F32 : strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_BF16;
 }
 
+enum dtype on_device_precision(const struct job *job)
+{
+    return on_device(job) ? precision_of(job->settings.precision) : DTYPE_F32;
+}
+
 static bool draws(const struct settings *settings)
 {
     return strcmp(settings->rounding, "stochastic") == 0;

@@ -11,6 +11,8 @@
 bool on_device(const struct job *job);
 /* Does it compute in less than f32 there, so that libraries have its convolutions? */
 bool on_device_rounds(const struct job *job);
+/* What it computes in; tf32 is f32, whose operands are rounded. */
+enum dtype on_device_precision(const struct job *job);
 /* Reads --device, --precision, --rounding and --data-on; refuses what such a job cannot do yet, each with its name. Asks for no driver. */
 MUST_CHECK enum status on_device_check(const struct job *job);
 

@@ -13,6 +13,7 @@
 
 #include "base/strbuf.h"
 #include "data/dataset.h"
+#include "exec/demand.h"
 #include "graph/graph.h"
 #include "model/model.h"
 #include "pass/strategy.h"
@@ -42,6 +43,8 @@ const struct settings *job_settings(const struct job *job); /* with everything p
 const struct model *job_model(const struct job *job);
 /* What a rank runs, after the strategy's passes. */
 const struct graph *job_graph(const struct job *job);
+/* Operations and bytes of that graph, in the job's precision. */
+MUST_CHECK enum status job_demand(const struct job *job, struct demand *out);
 /* Adds the graph file of the job's model (model/file.h), as its data make it, with the schema of a table. */
 MUST_CHECK enum status job_print_model(const struct job *job, struct strbuf *out);
 /* The same with statistics to standardize the table by: for who uses a trained model. NULL: none. */

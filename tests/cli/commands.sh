@@ -50,6 +50,12 @@ works "$tutti" train mlp --limit 600 --batch 60 --lr 0.01 --scale-lr --base-batc
 grep -q '"scaled_lr": 0.04,' scaled/config.json || complain "config.json has no scaled rate"
 grep -q 'scaled_lr' scaled/report.html || complain "report.html has no scaled rate"
 works "$tutti" graph mlp --after model && says 'softmax_cross_entropy'
+# Operations and bytes of a step, here and on a GPU that need not be there: 2 * 64 * (2 * 222000 + 26000) for products.
+works "$tutti" graph mlp --batch 64 --shards 1 && says '^ in all: 61[0-9]\{6\} operations, [0-9]* bytes read and written$'
+here=$(sed -n 's/^ in all: .* operations, \([0-9]*\) bytes.*/\1/p' out.txt)
+works "$tutti" graph mlp --batch 64 --device cuda && says 'softmax_loss(' && says '^ in all: 61[0-9]\{6\} operations'
+there=$(sed -n 's/^ in all: .* operations, \([0-9]*\) bytes.*/\1/p' out.txt)
+[ "$there" -lt "$here" ] || complain "a step in bf16 moves $there bytes, in f32 $here"
 works "$tutti" graph cnn --strategy mirrored -n 2 --format dot && says digraph
 works "$tutti" graph cnn --strategy mirrored -n 2 --format svg && says '<svg'
 works "$tutti" train mlp --steps 60 --limit 4000 --out run && says report.html

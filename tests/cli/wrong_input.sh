@@ -104,6 +104,7 @@ refused 2 'holds no run' "$tutti" eval .
 refused 2 'no folder' "$tutti" train --resume nowhere
 refused 2 'text, dot, svg or json' "$tutti" graph mlp --format png
 refused 2 'unknown pass' "$tutti" graph mlp --after magic
+refused 2 'the device cpu computes in f32' "$tutti" graph mlp --precision bf16
 refused 2 'did you mean fashion-mnist' "$tutti" train mlp --data fashion-mist
 refused 1 'no/such/folder' "$tutti" train mlp --data no/such/folder
 refused 2 'shows one model' "$tutti" models --json
