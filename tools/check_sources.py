@@ -30,7 +30,7 @@ def main(root):
         print(text)
         bad = 1
 
-    for name in tracked(root, "*.c", "*.h", "*.cu"):
+    for name in tracked(root, "*.c", "*.h", "*.cu", "*.cuh", "*.cc"):
         path = pathlib.Path(root, name)
         if not path.exists():
             continue

@@ -4,6 +4,7 @@
  *
  * Tests of the GPU walk the CPU's table of references, so an op that has no kernel on the device is found.
  */
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -1044,12 +1045,15 @@ static void what_is_no_device_is_refused(void)
 
 static void a_plugin_that_is_not_there_is_named(void)
 {
+    const char *set = getenv("TUTTI_CUDA");
+    char before[PATH_MAX] = "";
     const struct device_face *face;
 
+    (void)snprintf(before, sizeof before, "%s", set ? set : "");
     CHECK(setenv("TUTTI_CUDA", "/nowhere/tutti-cuda.so", 1) == 0);
     CHECK_STATUS(STATUS_NOT_FOUND, device_find("cuda", &face));
     CHECK_MESSAGE("/nowhere/tutti-cuda.so");
-    CHECK(unsetenv("TUTTI_CUDA") == 0);
+    CHECK(setenv("TUTTI_CUDA", before, 1) == 0); /* empty: as if it were not set */
 }
 
 /* Numbers of a step by norms, and rows of a table: there, against plain sums here. */
