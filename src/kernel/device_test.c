@@ -687,6 +687,14 @@ static const char *const of_short_sequences[] = {
     "attention 2x193x360 heads 3 causal",   "attention 3x70x336 heads 2 causal",
     "attention 60x200x1152 heads 6 causal",
 };
+static const char *const of_their_gradients[] = {
+    "attention_grad 1x256x128 1x256x384 1x256x128 1x256x2 -> 1x256x384 heads 2 causal",
+    "attention_grad 2x129x48 2x129x144 2x129x48 2x129x1 -> 2x129x144 heads 1 causal",
+    "attention_grad 2x100x128 2x100x384 2x100x128 2x100x2 -> 2x100x384 heads 2 causal",
+    "attention_grad 1x193x120 1x193x360 1x193x120 1x193x3 -> 1x193x360 heads 3 causal",
+    "attention_grad 70x65x80 70x65x240 70x65x80 70x65x2 -> 70x65x240 heads 2 causal",
+    "attention_grad 50x130x120 50x130x360 50x130x120 50x130x3 -> 50x130x360 heads 3 causal",
+};
 
 static void agree_in_bf16(const char *const *problems, size_t count)
 {
@@ -710,6 +718,17 @@ static void engines_of_the_table_agree(void)
 static void attention_agrees_over_short_sequences(void)
 {
     agree_in_bf16(of_short_sequences, sizeof of_short_sequences / sizeof of_short_sequences[0]);
+}
+
+/* All rows, whichever is taken. */
+static void gradients_agree_over_short_sequences(void)
+{
+    const size_t count = sizeof of_their_gradients / sizeof of_their_gradients[0];
+
+    agree_in_bf16(of_their_gradients, count);
+    for (size_t i = 0; i < count; i++)
+        check_rows(gpu(), of_their_gradients[i]);
+    check_none_bad();
 }
 
 /* Over all words the mean of what is drawn is the number itself. */
@@ -1478,6 +1497,8 @@ const struct test tests[] = {
     { .name = "engines of the table agree", .run = engines_of_the_table_agree },
     { .name = "attention agrees over short sequences",
       .run = attention_agrees_over_short_sequences },
+    { .name = "gradients agree over short sequences",
+      .run = gradients_agree_over_short_sequences },
     { .name = "rows of tiles agree", .run = rows_of_tiles_agree },
     { .name = "statistics are those of a norm", .run = statistics_are_those_of_a_norm },
     { .name = "devices agree on large problems", .run = devices_agree_on_large_problems },

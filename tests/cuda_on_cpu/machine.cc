@@ -2,6 +2,7 @@
 /* machine.cc - threads as fibers, and who goes on when. */
 #include "machine.h"
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -244,33 +245,58 @@ bool run_engine()
     machine_fail("nobody can go on");
 }
 
-/* From any thread on, forward or backward; threads of a warp as they come. */
+/* Threads [first, first + count), from any on, forward or backward, as far as each goes. Did one of them move? */
+bool run_threads(int first, int count, bool backward)
+{
+    const int at = (int)(draw() % (uint64_t)count);
+    bool moved = false;
+
+    for (int k = 0; k < count; k++) {
+        const int i = first + (at + (backward ? count - k : k)) % count;
+        struct thread *t = threads[(size_t)i].get();
+
+        if (t->state == WAITS && t->ready())
+            t->state = READY;
+        if (t->state != READY)
+            continue;
+        go_on(t);
+        moved = true;
+    }
+    return moved;
+}
+
+/* The first of the warps that can move, in an order that is kept for long: those behind are late by as much as waits
+ * allow. */
+bool run_by_rank(std::vector<int> &order, bool backward)
+{
+    if (draw() % 256 == 0)
+        std::swap(order[draw() % order.size()], order[draw() % order.size()]);
+    for (const int w : order) {
+        const int first = w * WARP_LANES;
+        if (warps[w].alive &&
+            run_threads(first, std::min((int)WARP_LANES, n_threads - first), backward))
+            return true;
+    }
+    return false;
+}
+
+/* All warps alike, or some before others. */
 void run_block()
 {
-    const bool backward = draw() % 2;
-    int left = n_threads;
+    const bool backward = draw() % 2, fair = draw() % 2;
+    std::vector<int> order;
 
+    for (int w = 0; w * WARP_LANES < n_threads; w++) {
+        order.push_back(w);
+        std::swap(order.back(), order[draw() % order.size()]);
+    }
     hastes = draw() % 2;
-    while (left > 0) {
-        const int first = (int)(draw() % (uint64_t)n_threads);
-        bool moved = false;
+    while (n_alive > 0) {
+        bool moved = fair ? run_threads(0, n_threads, backward) : run_by_rank(order, backward);
 
-        left = 0;
-        for (int k = 0; k < n_threads; k++) {
-            const int i = (first + (backward ? n_threads - k : k)) % n_threads;
-            struct thread *t = threads[(size_t)i].get();
-
-            if (t->state == WAITS && t->ready())
-                t->state = READY;
-            if (t->state == READY) {
-                go_on(t);
-                moved = true;
-            }
-            left += t->state != ENDED;
-        }
         if (draw() % 4 == 0)
             moved = run_engine() || moved;
-        if (!moved && left > 0 && !run_engine())
+        if (!moved && n_alive > 0 && !run_engine())
             nobody_goes_on();
     }
     while (run_engine())

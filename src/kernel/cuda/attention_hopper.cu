@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* attention_hopper.cu - causal attention of bf16 over short sequences, by products of four warps (wgmma) of what the copy engine brings:
- * 256 tokens and heads of 64 numbers at most.
+/* attention_hopper.cu - causal attention of bf16 and its gradients over short sequences, by products of four warps (wgmma) of what the copy
+ * engine brings: 256 tokens and heads of 64 numbers at most.
  *
- * All of a head fits into shared memory, in tiles of 64 tokens by 64 numbers, zeros past the last token and the head's last number. A
- * group of four warps has a head and begins when a quarter of it is there; three such groups share a multiprocessor.
+ * All of a head fits into shared memory, in tiles of 64 tokens by 64 numbers, zeros past the last token and the head's last number. Forward,
+ * a group of four warps has a head and begins when a quarter of it is there; three such groups share a multiprocessor.
+ *
+ * Backward, a block has a head at a time while the next is on its way. One group brings tiles and makes lse and delta of their queries. Two have
+ * keys, the first those of tiles 0 and 3, the other those of 1 and 2, which is as much work: who is early is seen by more. They go
+ * through the queries, a tile at a time; scores are made transposed, so that weights are where the products that make gradients of keys and
+ * values want them, and those sums stay in registers. The slopes of scores also go to shared memory, of which one of the two makes the
+ * gradient of the tile's queries. Nobody adds to what another adds to, so sums have one order.
  *
  * How sums lie in threads: hopper.cuh. Weights are powers of two: scores are scaled by log2(e), too.
  */
@@ -41,6 +47,15 @@ __device__ __forceinline__ uint64_t matrix_of(const bf16 *tile)
 
     asm volatile("" : "+r"(low));
     return matrix >> 32 << 32 | low;
+}
+
+/* c (64, 64) = a b' of two tiles, begun. */
+__device__ __forceinline__ void begin_scores(float (&c)[SUMS], const bf16 *a, const bf16 *b)
+{
+#pragma unroll
+    for (int k = 0; k < STEPS; k++)
+        wide<SIDE>::multiply<0, 0>(c, matrix_of(a) + ALONG * k, matrix_of(b) + ALONG * k,
+                                   k > 0);
 }
 
 /* c = p x, or c += p x, of weights p and a tile x, begun. */
@@ -279,27 +294,335 @@ __global__ void __launch_bounds__(GROUP, TOGETHER)
     }
 }
 
-/* The op -------------------------------------------------------------------------------- */
+/* Backward ------------------------------------------------------------------------------- */
 
-static bool can_run(const struct kernel_problem *p)
+enum {
+    KEEPERS = 2,               /* groups that have keys */
+    BACK_GROUPS = KEEPERS + 1, /* and the one that brings tiles */
+    KEEPER_REGISTERS = 224,    /* of what they are launched with, 168 each */
+    BRINGER_REGISTERS = 56,
+    BLOCKS = 132, /* as many as an H200 has multiprocessors; no bit depends on it */
+};
+
+/* Where the two meet: slopes of a row are there; the one that made queries of them reads them no more, a barrier for each: who is a
+ * tile ahead and waits for the other's would be taken for the other that waits for its own. And a group by itself. */
+enum { SLOPES_THERE = 1, SLOPES_FREE, OWN = SLOPES_FREE + KEEPERS };
+
+struct backward_room {
+    bf16 keys[2][TILES][TILE], values[2][TILES][TILE]; /* of this head and the next */
+    bf16 queries[TILES][TILE], flows[TILES][TILE];
+    bf16 slopes[TILES][TILE];     /* of scores: a row a key, of 64 queries */
+    float2 numbers[TILES * SIDE]; /* of a query: lse, in powers of two, and delta */
+    /* Tile t of queries and all that comes with it is there, is not needed any more; nor are a head's keys. */
+    uint64_t there[TILES], free[TILES], keys_free[2];
+};
+
+/* A warp arrives, once all of its lanes are here. */
+__device__ __forceinline__ void warp_arrives(uint64_t *barrier)
 {
-    const struct shape *qkv = &p->in[0].shape;
-    const int64_t size = size_of_heads(p, 0), tokens = qkv->dim[1];
-
-    return cuda_capability == CAPABILITY_HOPPER && p->in[0].dtype == DTYPE_BF16 &&
-           p->attrs.causal && p->n_in == 1 && size % 8 == 0 && size > SIDE / 2 &&
-           size <= SIDE && tokens > SIDE && tokens <= TILES * SIDE &&
-           qkv->dim[0] * p->attrs.heads <= INT_MAX;
+    __syncwarp();
+    if (threadIdx.x % WARP == 0)
+        barrier_arrive(barrier);
 }
 
-static void run(const struct kernel_call *call)
+/* Tiles t of a head, into the k-th place for keys and values. */
+__device__ __forceinline__ void ask_tiles(struct backward_room &m, const CUtensorMap *qkv,
+                                          const CUtensorMap *dy, const struct heads &h, int at,
+                                          int t, int k)
+{
+    const int head = at % h.heads, n = at / h.heads;
+
+    barrier_expect(&m.there[t], 4 * TILE_BYTES);
+    box_load(m.keys[k][t], qkv, &m.there[t], 0, h.heads + head, t * SIDE, n);
+    box_load(m.queries[t], qkv, &m.there[t], 0, head, t * SIDE, n);
+    box_load(m.values[k][t], qkv, &m.there[t], 0, 2 * h.heads + head, t * SIDE, n);
+    box_load(m.flows[t], dy, &m.there[t], 0, head, t * SIDE, n);
+}
+
+/* dy y of eight numbers. */
+__device__ __forceinline__ float dot(const uint4 &a, const uint4 &b)
+{
+    const __nv_bfloat162 *x = (const __nv_bfloat162 *)&a, *y = (const __nv_bfloat162 *)&b;
+    float sum = 0;
+
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const float2 u = __bfloat1622float2(x[k]), v = __bfloat1622float2(y[k]);
+        sum = fmaf(u.y, v.y, fmaf(u.x, v.x, sum));
+    }
+    return sum;
+}
+
+/* lse and delta of this warp's 16 queries from `first` on, four at a time, eight lanes each, with all loads on their way at once: the
+ * keepers wait for this. A lane has those of query first + 4 (lane % 4) + lane / 8. */
+__device__ __forceinline__ float2 numbers_of(const struct heads &h, const bf16 *dy,
+                                             const bf16 *y, const float *lse, int n, int head,
+                                             int first)
+{
+    const int lane = (int)threadIdx.x % WARP, d = lane % 8 * 8;
+    const int own = first + lane % 4 * 4 + lane / 8;
+    float power = INFINITY, sum[4];
+    uint4 a[4], b[4];
+
+    const int i = first + lane / 8;
+    const int64_t at = ((int64_t)n * h.tokens + i) * h.out_row + head * h.size + d;
+    dy += at;
+    y += at;
+#pragma unroll
+    for (int k = 0; k < 4; k++, dy += 4 * h.out_row, y += 4 * h.out_row) {
+        a[k] = b[k] = make_uint4(0, 0, 0, 0);
+        if (i + k * 4 < h.tokens && d < h.size) {
+            a[k] = *(const uint4 *)dy;
+            b[k] = *(const uint4 *)y;
+        }
+    }
+    if (own < h.tokens)
+        power = lse[((int64_t)n * h.tokens + own) * h.heads + head] * LOG2_E;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        sum[k] = dot(a[k], b[k]);
+#pragma unroll
+        for (int apart = 4; apart > 0; apart /= 2)
+            sum[k] += __shfl_xor_sync(~0U, sum[k], apart);
+    }
+    return make_float2(power, lane % 4 < 2 ? (lane % 2 ? sum[1] : sum[0])
+                                           : (lane % 2 ? sum[3] : sum[2]));
+}
+
+template <int COUNT>
+__device__ __forceinline__ void bring(struct backward_room &m, const CUtensorMap *qkv,
+                                      const CUtensorMap *flows, const struct heads &h,
+                                      const bf16 *dy, const bf16 *y, const float *lse)
+{
+    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP % GROUP_WARPS;
+    const bool asks = warp == 0 && lane == 0;
+    int k = 0;
+
+    for (int t = 0; t < COUNT && asks; t++)
+        ask_tiles(m, qkv, flows, h, (int)blockIdx.x, t, 0);
+    for (int at = (int)blockIdx.x; at < h.sequences * h.heads; at += (int)gridDim.x, k++) {
+        const int head = at % h.heads, n = at / h.heads;
+#pragma unroll 1
+        for (int t = 0; t < COUNT; t++) {
+            const int first = t * SIDE + warp * 16;
+            const float2 numbers = numbers_of(h, dy, y, lse, n, head, first);
+
+            barrier_wait(&m.free[t], (k + 1) & 1);
+            if (asks && k > 0) {
+                barrier_wait(&m.keys_free[k & 1], (k / 2 + 1) & 1);
+                ask_tiles(m, qkv, flows, h, at, t, k & 1);
+            }
+            if (lane % 8 < 4)
+                m.numbers[first + lane % 4 * 4 + lane / 8] = numbers;
+            warp_arrives(&m.there[t]);
+        }
+    }
+}
+
+/* What 64 keys have of tile i of queries: their gradients and the slopes, which go to shared memory once those of the
+ * row before are not needed any more. HIDES: these are the queries' own keys. `waits`: the OTHER group may still read. */
+template <bool HIDES, int OTHER>
+__device__ __forceinline__ void add_queries(struct backward_room &m, const struct heads &h,
+                                            const bf16 *keys, const bf16 *values, int i,
+                                            float (&dk)[SUMS], float (&dv)[SUMS], bf16 *slopes,
+                                            bool &waits)
+{
+    const float scale = h.scale * LOG2_E;
+    const float4 *numbers = (const float4 *)(m.numbers + i * SIDE + column_of_thread());
+    float p[SUMS], ds[SUMS];
+    uint32_t weights[STEPS][4], down[STEPS][4];
+
+    products_begin();
+    begin_scores(p, keys, m.queries[i]);
+    products_end();
+    begin_scores(ds, values, m.flows[i]);
+    products_end();
+    products_wait<1>();
+    products_made(p);
+#pragma unroll
+    for (int n = 0; n < SUMS; n += 4) {
+        const float4 two = numbers[n];
+#pragma unroll
+        for (int e = n; e < n + 4; e++) {
+            p[e] = quick_power(fmaf(p[e], scale, e % 2 ? -two.z : -two.x));
+            if (HIDES && row_of_thread() + e % 4 / 2 * 8 > n * 2 + column_of_thread() + e % 2)
+                p[e] = 0;
+        }
+    }
+    products_wait<0>();
+    products_made(ds);
+#pragma unroll
+    for (int n = 0; n < SUMS; n += 4) {
+        const float4 two = numbers[n];
+#pragma unroll
+        for (int e = n; e < n + 4; e += 2) {
+            weights[n / 8][e / 2 % 4] = pair_of(p[e], p[e + 1]);
+            down[n / 8][e / 2 % 4] = pair_of(p[e] * (ds[e] - two.y) * h.scale,
+                                             p[e + 1] * (ds[e + 1] - two.w) * h.scale);
+        }
+    }
+    products_made(dv);
+    products_made(dk);
+    products_begin();
+    begin_rows(dv, weights, m.flows[i], !HIDES);
+    begin_rows(dk, down, m.queries[i], !HIDES);
+    products_end();
+    if (waits)
+        meet(SLOPES_FREE + OTHER, KEEPERS * GROUP);
+    else
+        meet(OWN + 1 - OTHER, GROUP); /* all of this group have read them */
+    waits = false;
+#pragma unroll
+    for (int k = 0; k < STEPS; k++)
+        store_four(corner_of(slopes, k), down[k]);
+    stores_to_engines();
+    products_wait<0>();
+    products_made(dv);
+    products_made(dk);
+}
+
+/* The gradient of tile i of queries, from slopes of all keys that they see, by group WHICH. */
+template <int WHICH>
+__device__ __forceinline__ void make_queries(struct backward_room &m, const struct heads &h,
+                                             const bf16 (*keys)[TILE], int i, bf16 *to)
+{
+    const float one[2] = { 1, 1 };
+    float dq[SUMS];
+
+    meet(SLOPES_THERE, KEEPERS * GROUP);
+    products_begin();
+#pragma unroll
+    for (int j = 0; j <= i; j++) {
+#pragma unroll
+        for (int k = 0; k < STEPS; k++)
+            wide<SIDE>::multiply<1, 1>(dq, matrix_of(m.slopes[j]) + ACROSS * k,
+                                       matrix_of(keys[j]) + ACROSS * k, j + k > 0);
+    }
+    products_end();
+    products_wait<0>();
+    products_made(dq);
+    meet_passing(SLOPES_FREE + WHICH, KEEPERS * GROUP);
+    store_tile(to, dq, one, i, h.row, h);
+}
+
+/* WHICH of the two groups that have keys, of sequences of COUNT tiles. */
+template <int WHICH, int COUNT>
+__device__ __forceinline__ void keep(struct backward_room &m, const struct heads &h, bf16 *dqkv)
+{
+    enum { OTHER = 1 - WHICH };
+    const float one[2] = { 1, 1 };
+    bool waits = false; /* the other group makes gradients of the queries before these */
+    int k = 0;
+
+    for (int at = (int)blockIdx.x; at < h.sequences * h.heads; at += (int)gridDim.x, k++) {
+        const bf16(*keys)[TILE] = m.keys[k & 1], (*values)[TILE] = m.values[k & 1];
+        bf16 *to = part_of(h, dqkv, at / h.heads, at % h.heads, 0);
+        float dk[2][SUMS], dv[2][SUMS];
+
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            barrier_wait(&m.there[i], k & 1);
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const int j = c == 0 ? WHICH : TILES - 1 - WHICH;
+                if (j > i)
+                    continue;
+                if (j == i)
+                    add_queries<true, OTHER>(m, h, keys[j], values[j], i, dk[c], dv[c],
+                                             m.slopes[j], waits);
+                else
+                    add_queries<false, OTHER>(m, h, keys[j], values[j], i, dk[c], dv[c],
+                                              m.slopes[j], waits);
+                if (i < COUNT - 1)
+                    continue;
+                store_tile(to + h.out_row, dk[c], one, j, h.row, h);
+                store_tile(to + 2 * h.out_row, dv[c], one, j, h.row, h);
+            }
+            warp_arrives(&m.free[i]);
+            if (waits)
+                meet(SLOPES_FREE + OTHER, KEEPERS * GROUP);
+            waits = WHICH != (i == 0 || i == TILES - 1); /* the other has less to do */
+            if (waits)
+                meet_passing(SLOPES_THERE, KEEPERS * GROUP);
+            else
+                make_queries<WHICH>(m, h, keys, i, to);
+        }
+        warp_arrives(&m.keys_free[k & 1]);
+    }
+    if (waits) /* nobody is left at a barrier */
+        meet(SLOPES_FREE + OTHER, KEEPERS * GROUP);
+}
+
+template <int COUNT>
+__global__ void __launch_bounds__(BACK_GROUPS *GROUP, 1)
+    grads_short(const __grid_constant__ CUtensorMap qkv,
+                const __grid_constant__ CUtensorMap flows, struct heads h, const bf16 *dy,
+                const bf16 *y, const float *lse, bf16 *dqkv)
+{
+    extern __shared__ __align__(1024) char shared[];
+    struct backward_room &m = *(struct backward_room *)shared;
+    const int group = (int)threadIdx.x / GROUP;
+
+    if (threadIdx.x == 0) {
+        for (int t = 0; t < TILES; t++) {
+            barrier_make(&m.there[t], 1 + GROUP_WARPS);
+            barrier_make(&m.free[t], KEEPERS * GROUP_WARPS);
+        }
+        for (int k = 0; k < 2; k++)
+            barrier_make(&m.keys_free[k], KEEPERS * GROUP_WARPS);
+        barriers_made();
+    }
+    __syncthreads();
+    if (group == KEEPERS) {
+        registers_give<BRINGER_REGISTERS>();
+        bring<COUNT>(m, &qkv, &flows, h, dy, y, lse);
+    } else if (group == 0) {
+        registers_take<KEEPER_REGISTERS>();
+        keep<0, COUNT>(m, h, dqkv);
+    } else {
+        registers_take<KEEPER_REGISTERS>();
+        keep<1, COUNT>(m, h, dqkv);
+    }
+}
+
+/* The ops ------------------------------------------------------------------------------- */
+
+static bool fits(const struct kernel_problem *p, int qkv, int inputs)
+{
+    const int64_t size = size_of_heads(p, qkv), tokens = p->in[qkv].shape.dim[1];
+
+    return cuda_capability == CAPABILITY_HOPPER && p->in[qkv].dtype == DTYPE_BF16 &&
+           p->attrs.causal && p->n_in == inputs && size % 8 == 0 && size > SIDE / 2 &&
+           size <= SIDE && tokens > SIDE && tokens <= TILES * SIDE &&
+           p->in[qkv].shape.dim[0] * p->attrs.heads <= INT_MAX;
+}
+
+static bool attention_can_run(const struct kernel_problem *p)
+{
+    return fits(p, 0, 1);
+}
+
+static bool attention_grad_can_run(const struct kernel_problem *p)
+{
+    return fits(p, 1, 4);
+}
+
+/* Heads of qkv (parts 3) or dy (1), in tiles. */
+static bool map_heads(const struct kernel_call *call, CUtensorMap *map, const void *data,
+                      int parts, const struct heads &h)
+{
+    const int64_t extents[] = { h.size, parts * h.heads, h.tokens, h.sequences };
+    const int box[] = { SIDE, 1, SIDE, 1 };
+
+    return box_map_of(call->stream, map, data, 4, extents, box);
+}
+
+static void run_attention(const struct kernel_call *call)
 {
     const struct heads h = heads_of(call->problem, &call->problem->in[0].shape, NULL);
-    const int64_t extents[] = { h.size, 3 * h.heads, h.tokens, h.sequences };
-    const int box[] = { SIDE, 1, SIDE, 1 };
     CUtensorMap qkv;
 
-    if (!box_map_of(call->stream, &qkv, call->in[0], 4, extents, box))
+    if (!map_heads(call, &qkv, call->in[0], 3, h))
         return;
     allow_shared(call, attend_short, sizeof(struct forward_room));
     attend_short<<<h.sequences * h.heads, GROUP, sizeof(struct forward_room),
@@ -307,7 +630,40 @@ static void run(const struct kernel_call *call)
     stream_check(call->stream, "attention");
 }
 
+template <int COUNT>
+static void launch_grads(const struct kernel_call *call, const struct heads &h)
+{
+    const int heads = h.sequences * h.heads, blocks = heads < BLOCKS ? heads : BLOCKS;
+    const size_t bytes = sizeof(struct backward_room);
+    CUtensorMap qkv, flows;
+
+    if (!map_heads(call, &qkv, call->in[1], 3, h) ||
+        !map_heads(call, &flows, call->in[0], 1, h))
+        return;
+    allow_shared(call, grads_short<COUNT>, bytes);
+    grads_short<COUNT><<<blocks, BACK_GROUPS * GROUP, bytes, stream_of(call)>>>(
+        qkv, flows, h, (const bf16 *)call->in[0], (const bf16 *)call->in[2],
+        (const float *)call->in[3], (bf16 *)call->out[0]);
+    stream_check(call->stream, "attention_grad");
+}
+
+static void run_attention_grad(const struct kernel_call *call)
+{
+    const struct heads h = heads_of(call->problem, &call->problem->in[1].shape, NULL);
+
+    if (h.tokens <= 2 * SIDE)
+        launch_grads<2>(call, h);
+    else
+        launch_grads<TILES>(call, h);
+}
+
 extern "C" const struct kernel cuda_attention_hopper_rows[] = {
-    { "attention", "hopper", can_run, NULL, NULL, NULL, run },
+    { "attention", "hopper", attention_can_run, NULL, NULL, NULL, run_attention },
+    { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
+};
+
+extern "C" const struct kernel cuda_attention_hopper_grad_rows[] = {
+    { "attention_grad", "hopper", attention_grad_can_run, NULL, NULL, NULL,
+      run_attention_grad },
     { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };

@@ -162,6 +162,16 @@ template <int N> __device__ __forceinline__ void products_made(float (&d)[N])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
+template <int registers> __device__ __forceinline__ void registers_take()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+template <int registers> __device__ __forceinline__ void registers_give()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
 #define EIGHT(d, i)                                                                            \
     "+f"((d)[i]), "+f"((d)[(i) + 1]), "+f"((d)[(i) + 2]), "+f"((d)[(i) + 3]),                  \
         "+f"((d)[(i) + 4]), "+f"((d)[(i) + 5]), "+f"((d)[(i) + 6]), "+f"((d)[(i) + 7])
@@ -187,6 +197,17 @@ template <int N> __device__ __forceinline__ void products_made(float (&d)[N])
 template <int N> struct wide;
 
 template <> struct wide<64> {
+    template <int A_ACROSS, int B_ACROSS>
+    static __device__ __forceinline__ void multiply(float (&d)[32], uint64_t a, uint64_t b,
+                                                    int add)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES_0
+                     ", " NAMES_1 ", " NAMES_2 ", " NAMES_3 "}, "
+                     "%32, %33, p, 1, 1, %35, %36;\n}\n"
+                     : EIGHT(d, 0), EIGHT(d, 8), EIGHT(d, 16), EIGHT(d, 24)
+                     : "l"(a), "l"(b), "r"(add), "n"(A_ACROSS), "n"(B_ACROSS));
+    }
     template <int B_ACROSS>
     static __device__ __forceinline__ void multiply(float (&d)[32], const uint32_t (&a)[4],
                                                     uint64_t b, int add)
