@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* runtime.cc - as much of the CUDA runtime as the plug-in asks for.
  *
- * What is put on a stream is done at once or when somebody waits, as is drawn, or noted in a graph. Work that has to wait for an event, or for
- * a word of memory, holds up its stream and nobody else. Whoever calls does the work; there are no threads here.
+ * What is put on a stream is done at once or some time later, as is drawn, or noted in a graph. Work that has to wait for an event, or for
+ * a word of memory, holds up its stream and nobody else. Whoever calls does the work; a thread does what is left while nobody calls.
  */
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cuda.h>
 #include <deque>
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <thread>
 #include <time.h>
 #include <unistd.h>
 #include <vector>
@@ -84,6 +86,30 @@ static void until(const std::function<bool()> &is_done)
     }
 }
 
+/* Streams go on by themselves, too. */
+struct driver {
+    std::atomic<bool> ends{ false };
+    std::thread thread;
+    driver() : thread([this] { drive(); })
+    {
+    }
+    ~driver()
+    {
+        ends = true;
+        thread.join();
+    }
+    void drive()
+    {
+        while (!ends) {
+            {
+                const std::lock_guard<std::mutex> guard(lock);
+                go_on_all();
+            }
+            (void)usleep(500);
+        }
+    }
+};
+
 static void put(cudaStream_t stream, const work &item)
 {
     static uint64_t puts;
@@ -144,7 +170,11 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
+    *count = !visible || atoi(visible) >= 0;
+    if (*count == 0)
+        return fails(cudaErrorNoDevice);
     return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int *version)
@@ -331,6 +361,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *last, int *first)
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned, int)
 {
+    static struct driver driver; /* gone before all that was there before it */
     const std::lock_guard<std::mutex> guard(lock);
 
     *out = new CUstream_st();
