@@ -692,7 +692,7 @@ static const char *const of_their_gradients[] = {
     "attention_grad 2x129x48 2x129x144 2x129x48 2x129x1 -> 2x129x144 heads 1 causal",
     "attention_grad 2x100x128 2x100x384 2x100x128 2x100x2 -> 2x100x384 heads 2 causal",
     "attention_grad 1x193x120 1x193x360 1x193x120 1x193x3 -> 1x193x360 heads 3 causal",
-    "attention_grad 70x65x80 70x65x240 70x65x80 70x65x2 -> 70x65x240 heads 2 causal",
+    "attention_grad 136x65x80 136x65x240 136x65x80 136x65x2 -> 136x65x240 heads 2 causal",
     "attention_grad 50x130x120 50x130x360 50x130x120 50x130x3 -> 50x130x360 heads 3 causal",
 };
 

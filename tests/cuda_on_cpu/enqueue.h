@@ -6,7 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <functional>
 
-/* Done now, or when the graph is launched that the stream is captured for. */
+/* Done now or some time later; where the stream is captured, whenever the graph is launched. */
 void enqueue(cudaStream_t stream, const std::function<void()> &work);
 
 #endif /* CUDA_ON_CPU_ENQUEUE_H */

@@ -51,7 +51,7 @@ asm(".text\n"
 
 enum state { READY, WAITS, ENDED };
 
-/* Work in the order in which it was asked for; `groups` says where those that were ended begin. */
+/* Work in the order in which it was asked for; `ends` says where groups end. */
 struct queue {
     std::vector<std::function<void()>> work;
     std::vector<size_t> ends; /* of groups: how much work was put by then, of all */
@@ -95,6 +95,7 @@ struct warp warps[MOST_THREADS / WARP_LANES];
 struct team teams[MOST_THREADS / TEAM_THREADS];
 struct named barriers[NAMED];
 std::vector<std::function<void()>> engines;
+std::vector<void *> statics; /* that the block has come to */
 int n_threads, n_alive;
 struct thread *current;
 void *scheduler;
@@ -209,6 +210,7 @@ void fill_block()
         prepare_stack(t);
         warps[i / WARP_LANES].alive |= 1U << i % WARP_LANES;
     }
+    statics.clear();
     memset(shared_memory, POISON, launch->shared);
     memset(shared_memory + launch->shared, GUARD_BYTE, GUARD);
 }
@@ -237,10 +239,12 @@ bool run_engine()
 
 [[noreturn]] void nobody_goes_on()
 {
-    for (int i = 0; i < n_threads; i++) {
+    for (int i = 0, told = -1; i < n_threads; i++) {
         const struct thread *t = threads[(size_t)i].get();
-        if (t->state == WAITS && i % WARP_LANES == 0)
-            (void)fprintf(stderr, "  warp %d waits for %s\n", i / WARP_LANES, t->what);
+        if (t->state != WAITS || i / WARP_LANES == told)
+            continue;
+        told = i / WARP_LANES;
+        (void)fprintf(stderr, "  warp %d waits for %s\n", told, t->what);
     }
     machine_fail("nobody can go on");
 }
@@ -299,8 +303,8 @@ void run_block()
         if (!moved && n_alive > 0 && !run_engine())
             nobody_goes_on();
     }
-    while (run_engine())
-        ;
+    if (!engines.empty())
+        machine_fail("nobody has waited for the copy engine");
     check_guard();
 }
 
@@ -375,7 +379,8 @@ void machine_run(const struct machine_launch &of)
         shared_memory =
             (char *)aligned_alloc(1024, (SHARED_BYTES + GUARD + 1023) / 1024 * 1024);
     launch = &of;
-    random_state = (seed ? strtoull(seed, NULL, 10) : 1) * 0x9E3779B97F4A7C15U + ++launches;
+    random_state = seed ? strtoull(seed, NULL, 10) : 1;
+    random_state = draw() ^ ++launches;
     blockDim = dim3(of.block[0], of.block[1], of.block[2]);
     gridDim = dim3(of.grid[0], of.grid[1], of.grid[2]);
     const uint64_t blocks = (uint64_t)of.grid[0] * of.grid[1] * of.grid[2];
@@ -392,6 +397,14 @@ void machine_run(const struct machine_launch &of)
 char *machine_shared()
 {
     return shared_memory;
+}
+
+void machine_static(void *memory, size_t bytes)
+{
+    if (std::find(statics.begin(), statics.end(), memory) != statics.end())
+        return;
+    statics.push_back(memory);
+    memset(memory, POISON, bytes);
 }
 
 uint32_t machine_address(const void *shared)
@@ -460,6 +473,8 @@ void machine_together(unsigned mask, void *mine, machine_act *act)
 
 void machine_meet(int id, int count, bool waits)
 {
+    if (id < 0 || id >= NAMED || count % WARP_LANES != 0)
+        machine_fail("barrier %d of %d threads", id, count);
     struct named *b = &barriers[id];
     const unsigned turn = b->turn;
 
@@ -558,5 +573,7 @@ void machine_barrier_wait(uint64_t *barrier, uint32_t parity)
 {
     const struct counted *b = (const struct counted *)barrier;
 
+    if (b->expected == (POISON << 8 | POISON))
+        machine_fail("a barrier that nobody made");
     machine_wait([b, parity] { return b->parity != parity; }, "a barrier of shared memory");
 }

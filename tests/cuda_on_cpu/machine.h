@@ -2,11 +2,11 @@
 /* machine.h - a GPU's threads on a CPU: blocks, warps, barriers, and engines that work beside them.
  *
  * Blocks of a launch run one after the other, threads of a block are fibers that run until they wait. Which thread goes first, and when an
- * engine does what it was asked for, at once or as late as waits allow, is drawn anew for each launch: a kernel that forgets to wait, or waits for
+ * engine does what it was asked for, at once or as late as waits allow, is drawn anew for each block: a kernel that forgets to wait, or waits for
  * what never comes, shows it in some of them. What cannot go on is named and ends the program. Draws depend on TUTTI_CUDA_SEED and the
  * number of launches alone.
  *
- * All of it is behind one lock, taken by machine_launch: one launch at a time in a process.
+ * All of it is behind one lock, taken by machine_run: one launch at a time in a process.
  */
 #ifndef CUDA_ON_CPU_MACHINE_H
 #define CUDA_ON_CPU_MACHINE_H
@@ -28,8 +28,10 @@ void machine_run(const struct machine_launch &launch);
 
 /* By threads of the kernel ------------------------------------------------------------------- */
 
-/* Dynamic shared memory; its address as engines have it, and back. */
+/* Dynamic shared memory; its address as engines have it, and back. Other shared memory is a static of the kernel: what it was
+ * before this block is taken from it when the first thread comes there. */
 char *machine_shared();
+void machine_static(void *memory, size_t bytes);
 uint32_t machine_address(const void *shared);
 char *machine_at(uint32_t address);
 

@@ -25,6 +25,7 @@
 #include "enqueue.h"
 #include "map.h"
 
+enum { UNWRITTEN = 0xFF }; /* NaN: whoever reads what nobody wrote shows it */
 enum { DRIVER = 13000, MOST_BLOCK = 1024, MOST_YZ = 65535, ALIGNED = 256 };
 static const size_t MEMORY = (size_t)8 << 30;
 
@@ -68,10 +69,22 @@ static void go_on(struct CUstream_st *stream)
         stream->to_do.pop_front();
 }
 
+/* By TUTTI_CUDA_SEED, as a launch is. The lock is held. */
+static uint64_t draw()
+{
+    static uint64_t state =
+        getenv("TUTTI_CUDA_SEED") ? strtoull(getenv("TUTTI_CUDA_SEED"), NULL, 10) : 1;
+
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    return state >> 33;
+}
+
 static void go_on_all()
 {
-    for (struct CUstream_st *stream : streams)
-        go_on(stream);
+    const size_t first = streams.empty() ? 0 : draw() % streams.size();
+
+    for (size_t i = 0; i < streams.size(); i++)
+        go_on(streams[(first + i) % streams.size()]);
 }
 
 /* Other processes may be what is waited for. */
@@ -112,7 +125,6 @@ struct driver {
 
 static void put(cudaStream_t stream, const work &item)
 {
-    static uint64_t puts;
     const std::lock_guard<std::mutex> guard(lock);
 
     if (stream->noting) {
@@ -120,7 +132,7 @@ static void put(cudaStream_t stream, const work &item)
         return;
     }
     stream->to_do.push_back(item);
-    if (++puts * 0x9E3779B97F4A7C15U >> 63) /* now, or later */
+    if (draw() % 2) /* now, or later */
         go_on(stream);
 }
 
@@ -248,8 +260,11 @@ static cudaError_t share_block(void **out, size_t bytes)
     void *memory =
         file >= 0 && ftruncate(file, (off_t)bytes) == 0 ? map_file(file, bytes) : NULL;
 
+    if (!memory && file >= 0)
+        (void)close(file);
     if (!memory)
         return fails(cudaErrorMemoryAllocation);
+    memset(memory, UNWRITTEN, bytes);
     blocks[memory] = { file, bytes };
     *out = memory;
     return cudaSuccess;
@@ -268,7 +283,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     *out = aligned_alloc(ALIGNED, (bytes + ALIGNED) / ALIGNED * ALIGNED);
     if (!*out)
         return fails(cudaErrorMemoryAllocation);
-    memset(*out, 0xFF, bytes); /* NaN: whoever reads what nobody wrote shows it */
+    memset(*out, UNWRITTEN, bytes);
     return cudaSuccess;
 }
 cudaError_t cudaFree(void *memory)
@@ -276,6 +291,7 @@ cudaError_t cudaFree(void *memory)
     const std::lock_guard<std::mutex> guard(lock);
     const auto found = blocks.find(memory);
 
+    go_on_all(); /* what may still use it */
     if (found == blocks.end()) {
         free(memory);
         return cudaSuccess;

@@ -93,6 +93,7 @@ def main():
     text = open(sys.argv[1], encoding="utf-8").read()
     text = re.sub(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) (\w+)\[\];",
                   r"\1 *const \2 = (\1 *)machine_shared();", text)
+    text = re.sub(r"(?<!extern )__shared__ [^;]*?(\w+)((?:\[[^\]]*\])*);", r"\g<0> machine_static(&\1, sizeof \1);", text)
     lines = launches(text).split("\n")
     if sys.argv[1].endswith(".cu"):
         lines = apart(lines)

@@ -313,8 +313,9 @@ struct backward_room {
     bf16 queries[TILES][TILE], flows[TILES][TILE];
     bf16 slopes[TILES][TILE];     /* of scores: a row a key, of 64 queries */
     float2 numbers[TILES * SIDE]; /* of a query: lse, in powers of two, and delta */
-    /* Tile t of queries and all that comes with it is there, is not needed any more; nor are a head's keys. */
-    uint64_t there[TILES], free[TILES], keys_free[2];
+    /* Tile t of queries and all that comes with it is there, is not needed any more. Who has left that of a head has left all keys of
+     * the head before, whose place the next but one takes. */
+    uint64_t there[TILES], free[TILES];
 };
 
 /* A warp arrives, once all of its lanes are here. */
@@ -408,10 +409,8 @@ __device__ __forceinline__ void bring(struct backward_room &m, const CUtensorMap
             const float2 numbers = numbers_of(h, dy, y, lse, n, head, first);
 
             barrier_wait(&m.free[t], (k + 1) & 1);
-            if (asks && k > 0) {
-                barrier_wait(&m.keys_free[k & 1], (k / 2 + 1) & 1);
+            if (asks && k > 0)
                 ask_tiles(m, qkv, flows, h, at, t, k & 1);
-            }
             if (lane % 8 < 4)
                 m.numbers[first + lane % 4 * 4 + lane / 8] = numbers;
             warp_arrives(&m.there[t]);
@@ -461,21 +460,21 @@ __device__ __forceinline__ void add_queries(struct backward_room &m, const struc
                                              p[e + 1] * (ds[e + 1] - two.w) * h.scale);
         }
     }
-    products_made(dv);
-    products_made(dk);
-    products_begin();
-    begin_rows(dv, weights, m.flows[i], !HIDES);
-    begin_rows(dk, down, m.queries[i], !HIDES);
-    products_end();
     if (waits)
         meet(SLOPES_FREE + OTHER, KEEPERS * GROUP);
     else
         meet(OWN + 1 - OTHER, GROUP); /* all of this group have read them */
     waits = false;
 #pragma unroll
-    for (int k = 0; k < STEPS; k++)
+    for (int k = 0; k < STEPS; k++) /* before a product has these registers */
         store_four(corner_of(slopes, k), down[k]);
     stores_to_engines();
+    products_made(dv);
+    products_made(dk);
+    products_begin();
+    begin_rows(dv, weights, m.flows[i], !HIDES);
+    begin_rows(dk, down, m.queries[i], !HIDES);
+    products_end();
     products_wait<0>();
     products_made(dv);
     products_made(dk);
@@ -547,7 +546,6 @@ __device__ __forceinline__ void keep(struct backward_room &m, const struct heads
             else
                 make_queries<WHICH>(m, h, keys, i, to);
         }
-        warp_arrives(&m.keys_free[k & 1]);
     }
     if (waits) /* nobody is left at a barrier */
         meet(SLOPES_FREE + OTHER, KEEPERS * GROUP);
@@ -568,8 +566,6 @@ __global__ void __launch_bounds__(BACK_GROUPS *GROUP, 1)
             barrier_make(&m.there[t], 1 + GROUP_WARPS);
             barrier_make(&m.free[t], KEEPERS * GROUP_WARPS);
         }
-        for (int k = 0; k < 2; k++)
-            barrier_make(&m.keys_free[k], KEEPERS * GROUP_WARPS);
         barriers_made();
     }
     __syncthreads();

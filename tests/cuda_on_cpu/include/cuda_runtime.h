@@ -94,7 +94,7 @@ static inline int machine_lane()
 }
 template <class T> static T __shfl_sync(unsigned mask, T x, int from)
 {
-    return machine_shuffled(mask, x, from % WARP_LANES);
+    return machine_shuffled(mask, x, from & (WARP_LANES - 1));
 }
 template <class T> static T __shfl_xor_sync(unsigned mask, T x, int apart)
 {
