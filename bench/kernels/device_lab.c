@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* device_lab.c - how fast a device's kernels solve the problems of the models.
  *
- *     device_lab [--device NAME] [part of a problem's line | a problem's line ...]
+ *     device_lab [--device NAME] [--rows] [part of a problem's line ...]
  *
  * One line a problem, in f32 and then in mixed precision: microseconds of a run (median of graphs of 20, so launches follow each other without the
  * host), the rate at which it reads its inputs and writes its outputs once with its share of what a large copy
  * reaches on the same device, and for products the rate of their operations. What fits the device's cache may pass
- * the copy. First come the ceilings: a copy of 1 GiB counting both ways, and a large product of f32.
+ * the copy. First comes the ceiling, a copy of 1 GiB counting both ways. With --rows every kernel that can run a problem in mixed precision
+ * follows, with its name; the first of them is the one that is taken.
  */
 #include <stdio.h>
 #include <string.h>
@@ -144,11 +145,10 @@ static double flops_of(const struct kernel_problem *p)
     return 0;
 }
 
-static enum status time_problem(const struct device_place *place,
-                                const struct kernel_problem *problem,
-                                const struct kernel_problem *there, double *out_seconds)
+static enum status time_kernel(const struct device_place *place, const struct kernel *kernel,
+                               const struct kernel_problem *problem,
+                               const struct kernel_problem *there, double *out_seconds)
 {
-    const struct kernel *kernel = device_kernel(place->face, there);
     struct kernel_trial *trial;
 
     if (!kernel)
@@ -197,7 +197,7 @@ static enum status report_one(const struct device_place *place,
 {
     double seconds;
 
-    TRY(time_problem(place, problem, there, &seconds));
+    TRY(time_kernel(place, device_kernel(place->face, there), problem, there, &seconds));
     const double rate = bytes_of(there) / seconds, flops = flops_of(there);
     printf("%9.1f us %5.0f GB/s %3.0f%%", seconds * 1e6, rate / 1e9, 100 * rate / copy);
     if (flops > 0)
@@ -207,7 +207,25 @@ static enum status report_one(const struct device_place *place,
     return STATUS_OK;
 }
 
-static enum status report(const struct device_place *place, const char *line, double copy)
+/* Every kernel that can run it. */
+static void report_rows(const struct device_place *place, const struct kernel_problem *problem,
+                        const struct kernel_problem *there)
+{
+    const struct kernel *row;
+    double seconds;
+
+    for (size_t i = 0; (row = place->face->kernel_at(i)) != NULL; i++) {
+        if (strcmp(row->op, there->op) != 0 || (row->can_run && !row->can_run(there)))
+            continue;
+        if (time_kernel(place, row, problem, there, &seconds) == STATUS_OK)
+            printf("%9.1f us  %s\n", seconds * 1e6, row->name);
+        else
+            printf("  %s: %s\n", row->name, status_message());
+    }
+}
+
+static enum status report(const struct device_place *place, const char *line, double copy,
+                          bool rows)
 {
     struct kernel_problem problem, there;
 
@@ -220,10 +238,13 @@ static enum status report(const struct device_place *place, const char *line, do
     printf(" |");
     TRY(report_one(place, &problem, &there, copy));
     printf("  %s\n", line);
+    if (rows)
+        report_rows(place, &problem, &there);
     return STATUS_OK;
 }
 
-static enum status report_all(const struct device_place *place, int n_words, char **words)
+static enum status report_all(const struct device_place *place, bool rows, int n_words,
+                              char **words)
 {
     double copy;
 
@@ -235,7 +256,7 @@ static enum status report_all(const struct device_place *place, int n_words, cha
             wanted = wanted || strstr(problems[i], words[w]);
         if (problems[i][0] == '#')
             printf("%s\n", problems[i]);
-        else if (wanted && report(place, problems[i], copy) != STATUS_OK)
+        else if (wanted && report(place, problems[i], copy, rows) != STATUS_OK)
             printf("  %s: %s\n", problems[i], status_message());
         (void)fflush(stdout);
     }
@@ -245,7 +266,9 @@ static enum status report_all(const struct device_place *place, int n_words, cha
 int main(int argc, char **argv)
 {
     const bool named = argc > 2 && strcmp(argv[1], "--device") == 0;
-    const int first = named ? 3 : 1;
+    const int flag = named ? 3 : 1;
+    const bool rows = argc > flag && strcmp(argv[flag], "--rows") == 0;
+    const int first = flag + rows;
     struct device_place place;
     struct device_info info;
 
@@ -255,7 +278,7 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("%s, %s\n", info.name, info.driver);
-    const enum status status = report_all(&place, argc - first, argv + first);
+    const enum status status = report_all(&place, rows, argc - first, argv + first);
     if (status != STATUS_OK)
         fprintf(stderr, "device_lab: %s\n", status_message());
     device_place_close(&place);
