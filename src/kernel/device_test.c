@@ -692,8 +692,10 @@ static const char *const of_their_gradients[] = {
     "attention_grad 2x129x48 2x129x144 2x129x48 2x129x1 -> 2x129x144 heads 1 causal",
     "attention_grad 2x100x128 2x100x384 2x100x128 2x100x2 -> 2x100x384 heads 2 causal",
     "attention_grad 1x193x120 1x193x360 1x193x120 1x193x3 -> 1x193x360 heads 3 causal",
-    "attention_grad 136x65x80 136x65x240 136x65x80 136x65x2 -> 136x65x240 heads 2 causal",
+};
+static const char *const of_many_heads[] = {
     "attention_grad 50x130x120 50x130x360 50x130x120 50x130x3 -> 50x130x360 heads 3 causal",
+    "attention_grad 136x65x80 136x65x240 136x65x80 136x65x2 -> 136x65x240 heads 2 causal",
 };
 
 static void agree_in_bf16(const char *const *problems, size_t count)
@@ -728,6 +730,8 @@ static void gradients_agree_over_short_sequences(void)
     agree_in_bf16(of_their_gradients, count);
     for (size_t i = 0; i < count; i++)
         check_rows(gpu(), of_their_gradients[i]);
+    for (size_t i = 0; i < sizeof of_many_heads / sizeof of_many_heads[0]; i++)
+        check_rows(gpu(), of_many_heads[i]);
     check_none_bad();
 }
 
