@@ -7,20 +7,11 @@
 
 #include "base/mem.h"
 #include "base/test.h"
-#include "kernel/device_testing.h"
+#include "kernel/device_check_testing.h"
 #include "kernel/precision.h"
 
 enum { RANKS = 4, MOST = 1 << 13 };
 static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
-
-static const struct device_place *gpu(void)
-{
-    static struct device_place place;
-
-    if (!place.face && device_place_open("cuda", &place) != STATUS_OK)
-        test_skip(status_message());
-    return &place;
-}
 
 /* Memory of the device with these bytes. */
 static void *there(const struct device_place *place, const void *host, size_t bytes)
@@ -258,7 +249,7 @@ static void ranks_join_what_they_have(struct rng *rng)
 
 static void ranks_join_what_they_have_on_a_gpu(struct rng *rng)
 {
-    check_all(rng, gpu());
+    check_all(rng, device_gpu());
 }
 
 const struct test tests[] = {
