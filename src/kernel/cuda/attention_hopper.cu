@@ -17,8 +17,7 @@
 
 #include "kernel/cuda/attention.cuh"
 #include "kernel/cuda/boxes.h"
-#include "kernel/cuda/hopper.cuh"
-#include "kernel/cuda/mma.cuh"
+#include "kernel/cuda/tiles.cuh"
 
 enum {
     SIDE = 64, /* tokens, numbers of a tile */
@@ -114,15 +113,6 @@ __device__ __forceinline__ void store_tile(bf16 *to, const float (&sums)[SUMS],
                 *(uint4 *)(to + (int64_t)i * row + d + eight * 8) = numbers;
         }
     }
-}
-
-/* Where a lane has its 8 numbers of 16 x 16 of its warp's rows, the k-th from the left: rows are swizzled. */
-__device__ __forceinline__ bf16 *corner_of(bf16 *tile, int k)
-{
-    const int lane = (int)threadIdx.x % WARP;
-    const int row = (int)threadIdx.x / WARP % GROUP_WARPS * 16 + lane % 16;
-
-    return tile + row * SIDE + ((k * 2 + lane / 16) ^ row % 8) * 8;
 }
 
 /* Forward ------------------------------------------------------------------------------- */

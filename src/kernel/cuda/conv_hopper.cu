@@ -18,13 +18,12 @@
  */
 #include "kernel/cuda/batch_norm.h"
 #include "kernel/cuda/boxes.h"
-#include "kernel/cuda/hopper.cuh"
-#include "kernel/cuda/mma.cuh"
+#include "kernel/cuda/tiles.cuh"
 
 #include <string.h>
 
 enum { TAPS = 9, WINDOW = 3, WIDTH = TILE_WIDTH + 2, PLANE = TILE_CHANNELS };
-enum { PIXEL = PLANE * 2, ATOM = 8 * PIXEL }; /* bytes; swizzling repeats by ATOM */
+enum { PIXEL = PLANE * 2 }; /* bytes */
 enum { TAP_BYTES = PLANE * PIXEL, PAIR_COUNT = TAPS * PLANE * PLANE };
 enum { GROUP = 4 * WARP, BLOCKS = 132, K = 16 };
 
@@ -53,42 +52,6 @@ template <int P> __device__ static struct tile tile_at(int number)
     const struct tile tile = { number, number / TILES, number % TILES * TILE_WIDTH };
 
     return tile;
-}
-
-/* Of blocks that have `kinds` of work in turn, those of one kind share the tiles. */
-struct share {
-    int kind, first, apart, count;
-    __device__ share(int kinds, int tiles)
-        : kind((int)blockIdx.x % kinds), first((int)blockIdx.x / kinds),
-          apart((int)gridDim.x / kinds), count((tiles - first + apart - 1) / apart)
-    {
-    }
-};
-
-/* Places of shared memory that are filled in turn: the n-th filling is there, or its place is free. */
-template <int SLOTS> struct ring {
-    uint64_t full[SLOTS], empty[SLOTS];
-    __device__ void make(int readers)
-    {
-        for (int i = 0; i < SLOTS; i++) {
-            barrier_make(&full[i], 1);
-            barrier_make(&empty[i], readers);
-        }
-    }
-    __device__ void await_full(int n)
-    {
-        barrier_wait(&full[n % SLOTS], n / SLOTS % 2);
-    }
-    __device__ void await_empty(int n)
-    {
-        if (n >= SLOTS)
-            barrier_wait(&empty[n % SLOTS], (n / SLOTS - 1) % 2);
-    }
-};
-
-__device__ static char *align_up(char *at)
-{
-    return at + (ATOM - shared_address(at) % ATOM) % ATOM;
 }
 
 /* Forward and input's gradient --------------------------------------------------------------- */
