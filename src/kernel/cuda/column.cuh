@@ -86,14 +86,20 @@ static inline size_t column_scratch(int64_t rows, int64_t columns, int sums)
 enum { PART_LEAST = 16, PART_MOST = 64, PARTS_WANTED = 528 };
 
 /* Sums over rows that several ops can give (layer_norm_grad, linear_grad_through, sum_rows) have one order, whoever makes them: parts
- * of rows that follow each other, as many as follow from the rows alone; in a part one f32 sum of what is stored, row by row,
- * of no more than 64; parts as finish_parts adds them. */
+ * of rows that follow each other, 16, 32 or 64 as follows from the rows alone, so that tiles of 64 have whole parts; in a part one f32 sum of
+ * what is stored, row by row; parts as finish_parts adds them. */
+__host__ __device__ static inline int64_t part_rows(int64_t rows)
+{
+    int64_t each = PART_LEAST;
+
+    while (each < PART_MOST && rows > each * PARTS_WANTED)
+        each *= 2;
+    return each;
+}
+
 static inline int64_t row_parts(int64_t rows)
 {
-    const int64_t wanted = (rows + PART_LEAST - 1) / PART_LEAST;
-    const int64_t least = (rows + PART_MOST - 1) / PART_MOST;
-
-    return wanted < PARTS_WANTED ? wanted : least > PARTS_WANTED ? least : PARTS_WANTED;
+    return (rows + part_rows(rows) - 1) / part_rows(rows);
 }
 
 /* Parts that are added at once ---------------------------------------------------------- */

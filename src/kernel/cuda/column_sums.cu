@@ -106,6 +106,18 @@ size_t sum_rows_scratch(int64_t rows, int64_t columns)
     return (size_t)(row_parts(rows) * columns) * sizeof(float);
 }
 
+int64_t sum_rows_part(int64_t rows)
+{
+    return part_rows(rows);
+}
+
+void sum_rows_finish(struct device_stream *stream, const float *partial, int64_t rows,
+                     int64_t columns, float *out)
+{
+    launch_finish<1>(stream, give_column{ out }, columns, row_parts(rows), partial);
+    stream_check(stream, "sum_rows");
+}
+
 /* So many elements that lie side by side. */
 template <class T, int N> struct alignas(N * sizeof(T)) some {
     T x[N];
@@ -117,12 +129,13 @@ __global__ void __launch_bounds__(ROW_THREADS)
 {
     typedef some<T, N> many;
     const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
-    const int64_t end = rows * (blockIdx.x + 1) / gridDim.x;
+    const int64_t each = part_rows(rows), begin = blockIdx.x * each,
+                  end = begin + each < rows ? begin + each : rows;
     float sums[N] = {};
 
     if (column >= columns)
         return;
-    for (int64_t row = rows * blockIdx.x / gridDim.x; row < end; row += ROWS_AHEAD) {
+    for (int64_t row = begin; row < end; row += ROWS_AHEAD) {
         many own[ROWS_AHEAD], in[ROWS_AHEAD];
 
 #pragma unroll
@@ -161,8 +174,7 @@ static void launch(struct device_stream *stream, T *x, const T *kept, int64_t ro
 
     part_sums<T, N, SLOPE>
         <<<grid, (unsigned)threads, 0, stream->cuda>>>(x, kept, rows, columns, scratch);
-    launch_finish<1>(stream, give_column{ out }, columns, row_parts(rows),
-                     (const float *)scratch);
+    sum_rows_finish(stream, scratch, rows, columns, out);
 }
 
 template <class T>
@@ -193,7 +205,6 @@ void sum_rows(struct device_stream *stream, void *x, const void *kept, enum dtyp
         sums_of_rows<f16>(stream, x, kept, rows, columns, out, (float *)scratch);
     else
         sums_of_rows<float>(stream, x, kept, rows, columns, out, (float *)scratch);
-    stream_check(stream, "sum_rows");
 }
 
 static size_t scratch_of(const struct kernel_problem *p)

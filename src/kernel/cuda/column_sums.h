@@ -19,6 +19,10 @@ size_t column_sums_scratch(int64_t rows, int64_t columns);
 void sum_rows(struct device_stream *stream, void *x, const void *kept, enum dtype dtype,
               int64_t rows, int64_t columns, float *out, void *scratch);
 size_t sum_rows_scratch(int64_t rows, int64_t columns);
+/* Who makes x may sum up its parts: so many rows each, 16, 32 or 64, the last ones what is left; partial is (part, column). */
+int64_t sum_rows_part(int64_t rows);
+void sum_rows_finish(struct device_stream *stream, const float *partial, int64_t rows,
+                     int64_t columns, float *out);
 
 #ifdef __cplusplus
 }

@@ -215,8 +215,8 @@ __global__ void __launch_bounds__(GRAD_THREADS, 2)
     __shared__ float2 moments[PART_MOST];          /* mean and rstd of all rows */
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int at = (int)threadIdx.x * N, warps = (int)blockDim.x / WARP;
-    const int64_t begin = rows * blockIdx.x / gridDim.x,
-                  end = rows * (blockIdx.x + 1) / gridDim.x;
+    const int64_t each = part_rows(rows), begin = blockIdx.x * each,
+                  end = begin + each < rows ? begin + each : rows;
     const float share_of_one = 1 / (float)features;
     float slope[N] = {}, sums[K][N] = {};
     kinds own = { (pack<T> *)room + threadIdx.x };
