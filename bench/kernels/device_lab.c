@@ -68,6 +68,9 @@ static const char *const problems[] = {
     "lstm_grad 128x24x1024 1024x256 128x24 128x24x256 128x24x256 -> 128x24x1024",
     "lstm_attend 128x24x1024 1024x256 1024 128x24 128x512 1024x256 256x256 256 128x24x256 "
     "128x24x256 128x24",
+    "# gpt, 64 sequences of 256",
+    "linear_gelu 16384x384 1536x384 1536",
+    "linear_grad_through 16384x384 384x1536 16384x1536 -> 16384x1536 1536 gelu_tanh",
     "# gpt 124m, 8 sequences of 1024",
     "linear 8192x768 3072x768 3072",
     "linear_grad_input 8192x3072 3072x768 -> 8192x768",

@@ -9,8 +9,24 @@
 #include "kernel/measure.h"
 #include "kernel/precision.h"
 
-/* The sums that an op gives besides, its last output, are those of sum_rows over its first. */
-static void check_order(const struct device_place *place, const char *text, enum dtype dtype)
+/* The device's row of that name that can run a problem, or the one that is taken if it has none. */
+static const struct kernel *row_of(const struct device_place *place,
+                                   const struct kernel_problem *problem, const char *name)
+{
+    const struct kernel *row;
+
+    for (size_t i = 0; name && (row = place->face->kernel_at(i)) != NULL; i++) {
+        if (strcmp(row->op, problem->op) == 0 && strcmp(row->name, name) == 0 &&
+            (!row->can_run || row->can_run(problem)))
+            return row;
+    }
+    return device_kernel(place->face, problem);
+}
+
+/* The sums that an op gives besides, its last output, are those of sum_rows over its first. name: of the op's row, NULL: the
+ * one that is taken. */
+static void check_order(const struct device_place *place, const char *text, enum dtype dtype,
+                        const char *name)
 {
     struct kernel_problem problem, there, sums, sums_there;
     struct kernel_trial *maker, *sum;
@@ -29,7 +45,7 @@ static void check_order(const struct device_place *place, const char *text, enum
                                  KERNEL_FILL_NORMAL, 7, &maker));
     CHECK_OK(kernel_trial_create(kernel_find("sum_rows", "reference"), &sums,
                                  KERNEL_FILL_NORMAL, 8, &sum));
-    CHECK_OK(device_testing_run(place, device_kernel(place->face, &there), &there,
+    CHECK_OK(device_testing_run(place, row_of(place, &there, name), &there,
                                 kernel_trial_call(maker), DEVICE_ONCE));
     void *summand;
     memcpy(&summand, &kernel_trial_call(sum)->in[0],
@@ -60,7 +76,7 @@ static void sums_over_rows_have_one_order(void)
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         for (size_t k = 0; k < sizeof dtypes / sizeof dtypes[0]; k++)
-            check_order(place, texts[i], dtypes[k]);
+            check_order(place, texts[i], dtypes[k], NULL);
     }
     device_check_none_bad();
 }
@@ -70,8 +86,10 @@ static void copy_number(void *to, const void *from, const struct kernel_tensor *
     memcpy(to, from, device_tensor_bytes(tensor));
 }
 
-/* A layer's gradient through an activation has the bits of the two ops, which a cut may keep apart. */
-static void check_apart(const struct device_place *place, const char *text, enum dtype dtype)
+/* A layer's gradient through an activation has the bits of the two ops, which a cut may keep apart. name: of both rows of the
+ * layer, NULL: those that are taken. */
+static void check_apart(const struct device_place *place, const char *text, enum dtype dtype,
+                        const char *name)
 {
     struct kernel_problem whole, product, slope, there[3];
     struct kernel_trial *trials[3];
@@ -99,8 +117,8 @@ static void check_apart(const struct device_place *place, const char *text, enum
         copy_number((void *)(uintptr_t)made->in[i], one->in[i], &product.in[i]);
     copy_number((void *)(uintptr_t)two->in[1], one->in[2], &slope.in[1]);
     for (int i = 0; i < 3; i++) {
-        CHECK_OK(device_testing_run(place, device_kernel(place->face, &there[i]), &there[i],
-                                    kernel_trial_call(trials[i]), DEVICE_ONCE));
+        CHECK_OK(device_testing_run(place, row_of(place, &there[i], i < 2 ? name : NULL),
+                                    &there[i], kernel_trial_call(trials[i]), DEVICE_ONCE));
         if (i == 1)
             copy_number((void *)(uintptr_t)two->in[0], made->out[0], &slope.in[0]);
     }
@@ -126,7 +144,26 @@ static void gradients_through_activations_are_those_of_two_ops(void)
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         for (size_t k = 0; k < sizeof dtypes / sizeof dtypes[0]; k++)
-            check_apart(place, texts[i], dtypes[k]);
+            check_apart(place, texts[i], dtypes[k], NULL);
+    }
+    device_check_none_bad();
+}
+
+/* Both by kernel/cuda/linear_hopper.cu, where it can: parts of 16, 32 and 64 rows, panels and tiles that end early, more rows than blocks. */
+static void gradients_of_panels_are_those_of_three_ops(void)
+{
+    static const char *const texts[] = {
+        "linear_grad_through 1100x72 72x200 1100x200 -> 1100x200 200 gelu_tanh",
+        "linear_grad_through 1025x384 384x776 1025x776 -> 1025x776 776 gelu_tanh",
+        "linear_grad_through 3600x64 64x1160 3600x1160 -> 3600x1160 1160 plain gelu_tanh",
+        "linear_grad_through 8470x80 80x160 8470x160 -> 8470x160 160 gelu_tanh",
+        "linear_grad_through 16930x64 64x128 16930x128 -> 16930x128 128 plain gelu_tanh",
+    };
+    const struct device_place *place = device_gpu();
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        check_order(place, texts[i], DTYPE_BF16, "hopper");
+        check_apart(place, texts[i], DTYPE_BF16, "hopper");
     }
     device_check_none_bad();
 }
@@ -264,6 +301,8 @@ static void statistics_are_those_of_a_norm(void)
 
 const struct test tests[] = {
     { .name = "sums over rows have one order", .run = sums_over_rows_have_one_order },
+    { .name = "gradients of panels are those of three ops",
+      .run = gradients_of_panels_are_those_of_three_ops },
     { .name = "gradients through activations are those of two ops",
       .run = gradients_through_activations_are_those_of_two_ops },
     { .name = "losses in one are those of three ops",

@@ -341,6 +341,17 @@ static const char *const of_tiles[] = {
     "conv2d_grad_weight 7x128x16x16 7x128x16x16 -> 128x128x3x3 stride 1x1 pad 1x1",
 };
 
+/* Problems of kernel/cuda/linear_hopper.cu: panels, tiles and sums that end early, and more rows than blocks. */
+static const char *const of_panels[] = {
+    "linear_gelu 1100x72 200x72 200",
+    "linear_gelu 1100x384 776x384 776 plain",
+    "linear_gelu 3600x64 1160x64 1160",
+    "linear_grad_input 1100x384 384x776 -> 1100x776",
+    "linear_grad_input 3600x72 72x1160 -> 3600x1160 plain",
+    "linear_grad_through 1100x384 384x776 1100x776 -> 1100x776 gelu_tanh",
+    "linear_grad_through 3600x72 72x1160 3600x1160 -> 3600x1160 1160 plain gelu_tanh",
+};
+
 /* All rows of the device that can run a problem, against the first, and that with filters that lie the other way. */
 static void check_rows(const struct device_place *place, const char *text)
 {
@@ -376,6 +387,13 @@ static void rows_of_tiles_agree(void)
 {
     for (size_t i = 0; i < sizeof of_tiles / sizeof of_tiles[0]; i++)
         check_rows(device_gpu(), of_tiles[i]);
+    device_check_none_bad();
+}
+
+static void rows_of_panels_agree(void)
+{
+    for (size_t i = 0; i < sizeof of_panels / sizeof of_panels[0]; i++)
+        check_rows(device_gpu(), of_panels[i]);
     device_check_none_bad();
 }
 
@@ -486,6 +504,7 @@ const struct test tests[] = {
     { .name = "gradients agree over short sequences",
       .run = gradients_agree_over_short_sequences },
     { .name = "rows of tiles agree", .run = rows_of_tiles_agree },
+    { .name = "rows of panels agree", .run = rows_of_panels_agree },
     { .name = "devices agree on large problems", .run = devices_agree_on_large_problems },
     { 0 },
 };

@@ -61,12 +61,12 @@ bool cuda_takes_inward(const struct kernel *kernel);
 extern const struct kernel cuda_cudnn_rows[], cuda_cudnn_attention_rows[],
     cuda_attention_hopper_rows[], cuda_attention_hopper_grad_rows[], cuda_attention_tile_rows[],
     cuda_attention_mma_rows[], cuda_elementwise_rows[], cuda_linear_rows[],
-    cuda_conv_hopper_rows[], cuda_conv_rows[], cuda_conv1d_max_rows[], cuda_depthwise_rows[],
-    cuda_thin_rows[], cuda_thin_pool_rows[], cuda_narrow_rows[], cuda_conv_whole_rows[],
-    cuda_shallow_rows[], cuda_small_rows[], cuda_pool_rows[], cuda_norm_rows[],
-    cuda_batch_norm_rows[], cuda_norm_depthwise_rows[], cuda_conv_stats_rows[],
-    cuda_loss_rows[], cuda_head_rows[], cuda_column_sums_rows[], cuda_through_rows[],
-    cuda_embedding_rows[], cuda_attention_rows[], cuda_recurrent_rows[];
+    cuda_linear_hopper_rows[], cuda_conv_hopper_rows[], cuda_conv_rows[],
+    cuda_conv1d_max_rows[], cuda_depthwise_rows[], cuda_thin_rows[], cuda_thin_pool_rows[],
+    cuda_narrow_rows[], cuda_conv_whole_rows[], cuda_shallow_rows[], cuda_small_rows[],
+    cuda_pool_rows[], cuda_norm_rows[], cuda_batch_norm_rows[], cuda_norm_depthwise_rows[],
+    cuda_conv_stats_rows[], cuda_loss_rows[], cuda_head_rows[], cuda_column_sums_rows[],
+    cuda_through_rows[], cuda_embedding_rows[], cuda_attention_rows[], cuda_recurrent_rows[];
 extern const struct device_update cuda_updates[];
 extern const struct device_joint_ops cuda_joint_ops;
 void cuda_add(struct device_stream *stream, float *out, const float *a, const float *b,

@@ -97,6 +97,15 @@ __device__ __forceinline__ void box_load(void *shared, const CUtensorMap *map,
 
 /* What lies outside of the tensor is left out. Then boxes_end, boxes_read. */
 __device__ __forceinline__ void box_store(const CUtensorMap *map, const void *shared, int c0,
+                                          int c1)
+{
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], "
+                 "[%1];" ::"l"(map),
+                 "r"(shared_address(shared)), "r"(c0), "r"(c1)
+                 : "memory");
+}
+
+__device__ __forceinline__ void box_store(const CUtensorMap *map, const void *shared, int c0,
                                           int c1, int c2, int c3)
 {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, "

@@ -628,6 +628,7 @@ static const struct kernel *const parts[] = {
     cuda_head_rows,
     cuda_column_sums_rows,
     cuda_through_rows,
+    cuda_linear_hopper_rows, /* behind the others until a GPU has timed them */
     cuda_embedding_rows,
     cuda_attention_rows,
     cuda_recurrent_rows,

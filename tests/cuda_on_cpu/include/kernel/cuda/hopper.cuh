@@ -132,6 +132,10 @@ static inline void box_store(const CUtensorMap *map, const void *shared, int c0,
         });
     });
 }
+static inline void box_store(const CUtensorMap *map, const void *shared, int c0, int c1)
+{
+    box_store(map, shared, c0, c1, 0, 0);
+}
 static inline void boxes_end()
 {
     machine_end(KIND_STORES);
