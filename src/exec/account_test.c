@@ -180,7 +180,7 @@ static void test_a_wait_is_charged_to_the_rank_that_came_last(void)
 static void test_a_rank_that_does_not_come_is_named(void)
 {
     static struct job job = {
-        .ranks = 3, .threads = 1, .n_steps = 3, .late = 2, .late_ms = -1, .stall = 0.1
+        .ranks = 3, .threads = 1, .n_steps = 3, .late = 2, .late_ms = -1, .stall = 0.6
     };
 
     make_job(&job);
@@ -189,7 +189,7 @@ static void test_a_rank_that_does_not_come_is_named(void)
     CHECK_MESSAGE("rank 2 has not come to reduce_scatter of bucket");
     CHECK_MESSAGE("weight");
     CHECK_MESSAGE("at step ");
-    CHECK(clock_seconds() - began < 2);
+    CHECK(clock_seconds() - began < 5);
     release_job(&job);
 }
 
@@ -337,7 +337,7 @@ static void test_a_rank_of_another_machine_that_does_not_come_is_named(void)
                             .n_steps = 3,
                             .late = cases[i].late,
                             .late_ms = -1,
-                            .stall = 0.3 };
+                            .stall = 0.6 };
         make_job(&job);
         const double began = clock_seconds();
         CHECK_STATUS(STATUS_PEER_LOST, run(&job));
@@ -357,7 +357,7 @@ static void test_a_rank_of_another_machine_is_named_between_steps_too(void)
                               .point = "settle",
                               .late = 1,
                               .late_ms = -1,
-                              .stall = 0.3 };
+                              .stall = 0.6 };
 
     make_job(&job);
     CHECK_STATUS(STATUS_PEER_LOST, run(&job));
