@@ -19,13 +19,11 @@ static void build_layer(struct graph *graph, const struct model_config *config,
 
 static const struct model layer = { .name = "layer", .build = build_layer };
 
-static struct graph *make_graph(const char *optimizer, double momentum, int64_t shards)
+static struct graph *make_graph_of(struct optim_config optim, int64_t shards)
 {
-    struct optim_config optim = { .optimizer = optim_find(optimizer) };
     struct model_config config = model_defaults(&layer);
     struct graph *graph;
 
-    optim.attrs.momentum = (float)momentum;
     config.sample = (struct shape){ 3, { 1, 6, 6 } };
     config.classes = CLASSES;
     config.training = true;
@@ -36,6 +34,14 @@ static struct graph *make_graph(const char *optimizer, double momentum, int64_t 
     CHECK_OK(model_build(&layer, &config, &graph));
     CHECK_OK(pass_run(graph, strategy_find("single")->passes, &passes, NULL));
     return graph;
+}
+
+static struct graph *make_graph(const char *optimizer, double momentum, int64_t shards)
+{
+    struct optim_config optim = { .optimizer = optim_find(optimizer) };
+
+    optim.attrs.momentum = (float)momentum;
+    return make_graph_of(optim, shards);
 }
 
 static struct demand demand_of(const char *optimizer, double momentum, int64_t shards,
@@ -49,17 +55,24 @@ static struct demand demand_of(const char *optimizer, double momentum, int64_t s
     return demand;
 }
 
-/* Elements that updates of the graph move: parameters, filled up to whole lines. */
-static double updated(const char *optimizer)
+/* Elements that updates of a graph move: parameters, filled up to whole lines, or pieces. */
+static double updated_by(const struct graph *graph)
 {
-    struct graph *graph = make_graph(optimizer, 0, 1);
     double count = 0;
 
     for (int n = 0; n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
-        if (node->phase == PHASE_UPDATE)
+        if (node->phase == PHASE_UPDATE && node->op != &op_clip_norm)
             count += (double)shape_count(&node->out[0]->shape);
     }
+    return count;
+}
+
+static double updated(const char *optimizer)
+{
+    struct graph *graph = make_graph(optimizer, 0, 1);
+    const double count = updated_by(graph);
+
     graph_destroy(graph);
     return count;
 }
@@ -91,6 +104,22 @@ static void test_state_is_read_and_written(void)
 
     CHECK_CLOSE(2 * 4 * updated("sgd"), momentum - plain, 0);
     CHECK_CLOSE(2 * 2 * 4 * updated("sgd"), adam - plain, 0);
+}
+
+static void test_clipping_reads_gradients_once_more(void)
+{
+    const double plain = demand_of("sgd", 0, 1, DTYPE_F32).bytes, few = updated("sgd");
+    struct optim_config optim = { .optimizer = optim_find("sgd") };
+    struct demand clipped = { 0 };
+
+    optim.attrs.max_norm = 1;
+    struct graph *graph = make_graph_of(optim, 1);
+    const double all = updated_by(graph); /* parameters begin with pieces then */
+    CHECK_OK(demand_read(graph, DTYPE_F32, &clipped));
+    graph_destroy(graph);
+    CHECK(all > few);
+    /* And a factor is written and read. */
+    CHECK_CLOSE(4 * (3 * (all - few) + all + 2), clipped.bytes - plain, 0);
 }
 
 static void test_half_precision_halves_activations_and_adds_a_copy_of_parameters(void)
@@ -148,6 +177,8 @@ const struct test tests[] = {
     { .name = "a layer reads its inputs and writes its outputs once",
       .run = test_a_layer_reads_its_inputs_and_writes_its_outputs_once },
     { .name = "state is read and written", .run = test_state_is_read_and_written },
+    { .name = "clipping reads gradients once more",
+      .run = test_clipping_reads_gradients_once_more },
     { .name = "half precision halves activations and adds a copy of parameters",
       .run = test_half_precision_halves_activations_and_adds_a_copy_of_parameters },
     { .name = "it is of one shard", .run = test_it_is_of_one_shard },
