@@ -352,6 +352,13 @@ static const char *const of_panels[] = {
     "linear_grad_through 3600x72 72x1160 3600x1160 -> 3600x1160 1160 plain gelu_tanh",
 };
 
+/* Problems of kernel/cuda/attention_long.cu: an even and an odd number of tiles, small heads, more heads than blocks. */
+static const char *const of_long_sequences[] = {
+    "attention_grad 1x300x64 1x300x192 1x300x64 1x300x1 -> 1x300x192 heads 1 causal",
+    "attention_grad 1x512x96 1x512x288 1x512x96 1x512x2 -> 1x512x288 heads 2 causal",
+    "attention_grad 70x130x80 70x130x240 70x130x80 70x130x2 -> 70x130x240 heads 2 causal",
+};
+
 /* All rows of the device that can run a problem, against the first, and that with filters that lie the other way. */
 static void check_rows(const struct device_place *place, const char *text)
 {
@@ -394,6 +401,13 @@ static void rows_of_panels_agree(void)
 {
     for (size_t i = 0; i < sizeof of_panels / sizeof of_panels[0]; i++)
         check_rows(device_gpu(), of_panels[i]);
+    device_check_none_bad();
+}
+
+static void rows_agree_over_long_sequences(void)
+{
+    for (size_t i = 0; i < sizeof of_long_sequences / sizeof of_long_sequences[0]; i++)
+        check_rows(device_gpu(), of_long_sequences[i]);
     device_check_none_bad();
 }
 
@@ -505,6 +519,7 @@ const struct test tests[] = {
       .run = gradients_agree_over_short_sequences },
     { .name = "rows of tiles agree", .run = rows_of_tiles_agree },
     { .name = "rows of panels agree", .run = rows_of_panels_agree },
+    { .name = "rows agree over long sequences", .run = rows_agree_over_long_sequences },
     { .name = "devices agree on large problems", .run = devices_agree_on_large_problems },
     { 0 },
 };

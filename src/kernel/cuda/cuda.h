@@ -59,9 +59,9 @@ bool cuda_takes_inward(const struct kernel *kernel);
 
 /* Rows, each array ended by a NULL op. */
 extern const struct kernel cuda_cudnn_rows[], cuda_cudnn_attention_rows[],
-    cuda_attention_hopper_rows[], cuda_attention_hopper_grad_rows[], cuda_attention_tile_rows[],
-    cuda_attention_mma_rows[], cuda_elementwise_rows[], cuda_linear_rows[],
-    cuda_linear_hopper_rows[], cuda_conv_hopper_rows[], cuda_conv_rows[],
+    cuda_attention_hopper_rows[], cuda_attention_hopper_grad_rows[], cuda_attention_long_rows[],
+    cuda_attention_tile_rows[], cuda_attention_mma_rows[], cuda_elementwise_rows[],
+    cuda_linear_rows[], cuda_linear_hopper_rows[], cuda_conv_hopper_rows[], cuda_conv_rows[],
     cuda_conv1d_max_rows[], cuda_depthwise_rows[], cuda_thin_rows[], cuda_thin_pool_rows[],
     cuda_narrow_rows[], cuda_conv_whole_rows[], cuda_shallow_rows[], cuda_small_rows[],
     cuda_pool_rows[], cuda_norm_rows[], cuda_batch_norm_rows[], cuda_norm_depthwise_rows[],

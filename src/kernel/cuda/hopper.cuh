@@ -95,6 +95,16 @@ __device__ __forceinline__ void box_load(void *shared, const CUtensorMap *map,
                  : "memory");
 }
 
+/* So many bytes that lie side by side; addresses and bytes are multiples of 16. */
+__device__ __forceinline__ void bytes_load(void *shared, const void *from, uint32_t bytes,
+                                           uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
+                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+}
+
 /* What lies outside of the tensor is left out. Then boxes_end, boxes_read. */
 __device__ __forceinline__ void box_store(const CUtensorMap *map, const void *shared, int c0,
                                           int c1)

@@ -610,6 +610,7 @@ static const struct kernel *const parts[] = {
     cuda_cudnn_attention_rows,
 #endif
     cuda_attention_hopper_grad_rows, /* behind cuDNN's until a GPU has seen steps end with them */
+    cuda_attention_long_rows,        /* likewise, and has timed them */
     cuda_attention_tile_rows,
     cuda_attention_mma_rows,
     cuda_elementwise_rows,

@@ -118,6 +118,17 @@ static inline void box_load(void *shared, const CUtensorMap *map, uint64_t *barr
 {
     load_box(shared, map, barrier, { c0, c1, c2, c3 });
 }
+static inline void bytes_load(void *shared, const void *from, uint32_t bytes, uint64_t *barrier)
+{
+    const uint32_t address = machine_address(shared);
+
+    if (address % 16 || (uintptr_t)from % 16 || bytes % 16)
+        machine_fail("bytes that are no multiple of 16");
+    machine_engine([=] {
+        memcpy(machine_at(address), from, bytes);
+        machine_barrier_arrive(barrier, 0, -(int)bytes);
+    });
+}
 static inline void box_store(const CUtensorMap *map, const void *shared, int c0, int c1, int c2,
                              int c3)
 {
