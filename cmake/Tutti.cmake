@@ -14,6 +14,7 @@ set(TUTTI_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize (address,undef
 # sanitizers, and a second compiler would see its host's sources alone.
 set(TUTTI_CUDA AUTO CACHE STRING "Build tutti-cuda.so: ON, OFF or AUTO")
 set(TUTTI_CUDA_ARCHS "80-real;90" CACHE STRING "Architectures of GPUs, as CMAKE_CUDA_ARCHITECTURES has them")
+option(TUTTI_CUDA_QUICK "Compile tutti-cuda.so in a third of the time, to kernels that are slow" OFF)
 if (TUTTI_CUDA STREQUAL AUTO)
     set(TUTTI_WITH_CUDA OFF)
     if (NOT TUTTI_SANITIZE AND CMAKE_C_COMPILER_ID STREQUAL GNU AND NOT TUTTI_FUZZ)
@@ -31,6 +32,10 @@ if (TUTTI_WITH_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES ${TUTTI_CUDA_ARCHS})
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
+    if (TUTTI_CUDA_QUICK) # nvcc has this from CUDA 12.9 on
+        include(CheckCompilerFlag)
+        check_compiler_flag(CUDA --Ofast-compile=max TUTTI_HAS_FAST_COMPILE)
+    endif ()
     message(STATUS "CUDA plug-in: yes (${CUDAToolkit_VERSION}; ${TUTTI_CUDA_ARCHS})")
 else ()
     message(STATUS "CUDA plug-in: no")
