@@ -116,8 +116,11 @@ void reference_rows_sort(const struct kernel_call *call)
     int32_t *order = call->out[0], *begin = call->out[1];
     int64_t at = 0;
 
-    for (int64_t row = 0; row < rows; row++) {
+    for (int64_t row = 0, next; row < rows; row = next) {
+        next = rows; /* the smallest after row that is there: rows may be millions */
         for (int64_t i = 0; i < count; i++) {
+            if (ids[i] > row && ids[i] < next)
+                next = ids[i];
             if (ids[i] != row)
                 continue;
             order[2 * at] = ids[i];
