@@ -37,19 +37,35 @@ static bool is_reference(const struct kernel *kernel)
     return strcmp(kernel->name, "reference") == 0;
 }
 
-static struct kernel_trial *run_trial(const struct kernel *kernel,
-                                      const struct kernel_problem *problem,
-                                      enum kernel_fill fill, uint64_t seed, struct pool *pool)
+static void run_with(struct kernel_trial *trial, struct pool *pool)
 {
-    struct kernel_trial *trial;
-
-    CHECK_OK(kernel_trial_create(kernel, problem, fill, seed, &trial));
     kernel_trial_call(trial)->pool = pool;
     const uint64_t allocations = mem_count();
     kernel_trial_run(trial);
     if (pool == NULL)
         CHECK_INT(allocations, mem_count());
     CHECK_OK(kernel_trial_check(trial));
+}
+
+static struct kernel_trial *run_trial(const struct kernel *kernel,
+                                      const struct kernel_problem *problem,
+                                      enum kernel_fill fill, uint64_t seed)
+{
+    struct kernel_trial *trial;
+
+    CHECK_OK(kernel_trial_create(kernel, problem, fill, seed, &trial));
+    run_with(trial, NULL);
+    return trial;
+}
+
+/* The same inputs as before. */
+static struct kernel_trial *run_again(const struct kernel *kernel,
+                                      const struct kernel_trial *before, struct pool *pool)
+{
+    struct kernel_trial *trial;
+
+    CHECK_OK(kernel_trial_repeat(kernel, before, &trial));
+    run_with(trial, pool);
     return trial;
 }
 
@@ -95,14 +111,12 @@ static void check_close(const struct kernel *kernel, const struct kernel_problem
 static void compare_kernels(const struct kernel *reference,
                             const struct kernel_problem *problem, uint64_t seed)
 {
-    struct kernel_trial *expected =
-        run_trial(reference, problem, KERNEL_FILL_NORMAL, seed, NULL);
+    struct kernel_trial *expected = run_trial(reference, problem, KERNEL_FILL_NORMAL, seed);
     const struct kernel *kernel;
     size_t at = 0;
 
     while ((kernel = next_kernel(problem, &at)) != NULL) {
-        struct kernel_trial *actual =
-            run_trial(kernel, problem, KERNEL_FILL_NORMAL, seed, NULL);
+        struct kernel_trial *actual = run_again(kernel, expected, NULL);
         check_close(kernel, problem, expected, actual, kernel_testing_tolerance(problem));
         kernel_trial_destroy(actual);
     }
@@ -133,13 +147,11 @@ static void kernels_agree_on_whole_numbers(struct rng *rng)
                              strncmp(reference->op, "conv2d_stats", 12) == 0 ||
                              problem.attrs.activation == ACTIVATION_SIGMOID;
         const uint64_t seed = rng_u64(rng);
-        struct kernel_trial *expected =
-            run_trial(reference, &problem, KERNEL_FILL_WHOLE, seed, NULL);
+        struct kernel_trial *expected = run_trial(reference, &problem, KERNEL_FILL_WHOLE, seed);
         while ((kernel = next_kernel(&problem, &at)) != NULL) {
             if (strcmp(kernel->name, "winograd") == 0)
                 continue;
-            struct kernel_trial *actual =
-                run_trial(kernel, &problem, KERNEL_FILL_WHOLE, seed, NULL);
+            struct kernel_trial *actual = run_again(kernel, expected, NULL);
             check_close(kernel, &problem, expected, actual,
                         divides ? kernel_testing_tolerance(&problem) : 0);
             kernel_trial_destroy(actual);
@@ -184,10 +196,9 @@ static void check_pools(const struct kernel_problem *problem, uint64_t seed)
     while ((kernel = next_kernel(problem, &at)) != NULL) {
         if (is_reference(kernel)) /* knows no pool */
             continue;
-        struct kernel_trial *alone = run_trial(kernel, problem, KERNEL_FILL_NORMAL, seed, NULL);
+        struct kernel_trial *alone = run_trial(kernel, problem, KERNEL_FILL_NORMAL, seed);
         for (int n = 1; n <= POOLS; n++) {
-            struct kernel_trial *together =
-                run_trial(kernel, problem, KERNEL_FILL_NORMAL, seed, pools[n]);
+            struct kernel_trial *together = run_again(kernel, alone, pools[n]);
             check_same_bytes("a pool", kernel, problem, alone, together);
             kernel_trial_destroy(together);
         }
@@ -238,8 +249,7 @@ static void elementwise_ops_run_in_place(struct rng *rng)
     kernel_testing_problem(rng, ops[rng_below(rng, sizeof ops / sizeof ops[0])], &problem);
     const uint64_t seed = rng_u64(rng);
     while ((kernel = next_kernel(&problem, &at)) != NULL) {
-        struct kernel_trial *apart =
-            run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed, NULL);
+        struct kernel_trial *apart = run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed);
         struct kernel_trial *in_place;
 
         CHECK_OK(kernel_trial_create(kernel, &problem, KERNEL_FILL_NORMAL, seed, &in_place));
@@ -266,9 +276,8 @@ static void a_second_run_gives_the_same_bits(struct rng *rng)
         if (kernel->can_run != NULL && !kernel->can_run(&problem))
             continue;
         const uint64_t seed = rng_u64(rng);
-        struct kernel_trial *once = run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed, NULL);
-        struct kernel_trial *twice =
-            run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed, NULL);
+        struct kernel_trial *once = run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed);
+        struct kernel_trial *twice = run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed);
         kernel_trial_run(twice);
         check_same_bytes("a second run", kernel, &problem, once, twice);
         kernel_trial_destroy(twice);
@@ -297,10 +306,8 @@ static void own_kernels_give_the_same_bits_on_every_processor(struct rng *rng)
             if (row->can_run != NULL && !row->can_run(&problem))
                 continue;
             const uint64_t seed = rng_u64(rng);
-            struct kernel_trial *here =
-                run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed, NULL);
-            struct kernel_trial *there =
-                run_trial(row, &problem, KERNEL_FILL_NORMAL, seed, NULL);
+            struct kernel_trial *here = run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed);
+            struct kernel_trial *there = run_trial(row, &problem, KERNEL_FILL_NORMAL, seed);
             check_same_bytes("the processor", row, &problem, here, there);
             kernel_trial_destroy(there);
             kernel_trial_destroy(here);

@@ -287,28 +287,32 @@ static bool is_intact(const struct buffer *buffer)
 
 /* Trials ------------------------------------------------------------------------------- */
 
-static enum status set_up(struct kernel_trial *trial, enum kernel_fill fill, uint64_t seed)
+static void draw(struct kernel_trial *trial, enum kernel_fill fill, uint64_t seed)
 {
-    const struct kernel *kernel = trial->kernel;
     struct rng rng;
 
     rng_init(&rng, seed, 0);
     trial->step = (struct kernel_step){ .seed = rng_u64(&rng),
                                         .first_sample = rng_u64(&rng),
                                         .inv_batch = 1.0f / 32 };
-    trial->call.problem = &trial->problem;
-    trial->call.step = &trial->step;
-    TRY(make_buffers(trial));
     for (int i = 0; i < trial->problem.n_in; i++)
         fill_input(trial, i, fill, &rng);
-    if (kernel->prepare != NULL)
-        TRY(kernel->prepare(&trial->problem, &trial->call.state));
-    return STATUS_OK;
 }
 
-enum status kernel_trial_create(const struct kernel *kernel,
-                                const struct kernel_problem *problem, enum kernel_fill fill,
-                                uint64_t seed, struct kernel_trial **out)
+static void copy(struct kernel_trial *trial, const struct kernel_trial *like)
+{
+    trial->step = like->step;
+    for (int i = 0; i < trial->problem.n_in; i++) {
+        const struct buffer *in = &trial->in[i];
+
+        memcpy(in->original, like->in[i].original, in->bytes);
+        memcpy(in->block + GUARD_BYTES, in->original, in->bytes);
+    }
+}
+
+/* Everything but what inputs hold. */
+static enum status make_trial(const struct kernel *kernel, const struct kernel_problem *problem,
+                              struct kernel_trial **out)
 {
     struct kernel_trial *trial;
     char text[KERNEL_TEXT];
@@ -321,12 +325,33 @@ enum status kernel_trial_create(const struct kernel *kernel,
     TRY(mem_alloc(1, sizeof *trial, &trial));
     trial->kernel = kernel;
     trial->problem = *problem;
-    const enum status status = set_up(trial, fill, seed);
+    trial->call.problem = &trial->problem;
+    trial->call.step = &trial->step;
+    enum status status = make_buffers(trial);
+    if (status == STATUS_OK && kernel->prepare != NULL)
+        status = kernel->prepare(&trial->problem, &trial->call.state);
     if (status != STATUS_OK) {
         kernel_trial_destroy(trial);
         return status;
     }
     *out = trial;
+    return STATUS_OK;
+}
+
+enum status kernel_trial_create(const struct kernel *kernel,
+                                const struct kernel_problem *problem, enum kernel_fill fill,
+                                uint64_t seed, struct kernel_trial **out)
+{
+    TRY(make_trial(kernel, problem, out));
+    draw(*out, fill, seed);
+    return STATUS_OK;
+}
+
+enum status kernel_trial_repeat(const struct kernel *kernel, const struct kernel_trial *like,
+                                struct kernel_trial **out)
+{
+    TRY(make_trial(kernel, &like->problem, out));
+    copy(*out, like);
     return STATUS_OK;
 }
 

@@ -22,6 +22,11 @@ MUST_CHECK enum status kernel_trial_create(const struct kernel *kernel,
                                            const struct kernel_problem *problem,
                                            enum kernel_fill fill, uint64_t seed,
                                            struct kernel_trial **out);
+
+/* The same problem and inputs again, which are those that `like` was made with; takes a copy's time. */
+MUST_CHECK enum status kernel_trial_repeat(const struct kernel *kernel,
+                                           const struct kernel_trial *like,
+                                           struct kernel_trial **out);
 void kernel_trial_destroy(struct kernel_trial *trial); /* NULL is allowed */
 
 /* The call, to set its pool and step or redirect an output before running, and to read its
