@@ -83,3 +83,12 @@ function(unit_test LABEL FILE)
     add_test(NAME ${LABEL}/${name} COMMAND ${name})
     set_tests_properties(${LABEL}/${name} PROPERTIES LABELS "unit;${LABEL}" TIMEOUT 600 SKIP_RETURN_CODE 77)
 endfunction()
+
+# long_tests(NAME ...): begin first, so that the last test is a short one and no core waits for it.
+function(long_tests)
+    foreach (test ${ARGN})
+        if (TEST ${test})
+            set_tests_properties(${test} PROPERTIES COST 10)
+        endif ()
+    endforeach ()
+endfunction()
