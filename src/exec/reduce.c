@@ -425,7 +425,8 @@ static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
                              .numbers = *numbers,
                              .factored = &exec->factored[b] };
         share_pieces(lane, &work);
-        run_work(&work);
+        if (work.begin < work.end) /* there may be fewer columns than lanes want */
+            run_work(&work);
     } else {
         const int64_t count = reduce_stretches(exec, b);
         reduce_stretches_of(lane, b, lane->number * count / exec->all_lanes,

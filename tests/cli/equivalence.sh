@@ -20,6 +20,12 @@ train mlp-bucket mlp --shards 4 --threads 1 --epochs 1 --strategy mirrored -n 2 
 train mlp-gradients mlp --shards 4 --threads 1 --epochs 1 --strategy mirrored -n 2 --batch 60 --no-factors
 same "mlp, 4 shards" mlp-gradients mlp-1 mlp-2 mlp-3 mlp-4 mlp-single mlp-1x2 mlp-1x4 mlp-2x2 mlp-bucket
 
+# More lanes than there are pieces of the first layer's columns: some have none.
+for t in 2 20; do
+    limit=600 train lanes-$t mlp --shards 20 --threads $t --epochs 1 --batch 60
+done
+same "mlp, 20 shards" lanes-2 lanes-20
+
 # The last batch of 3000 samples in batches of 128 has 56: uneven shards. Dropout, AdamW, clipping, warm-up.
 cnn=(cnn --epochs 1 --batch 128 --shards 8 --optimizer adamw --clip 0.5 --schedule cosine --warmup 5)
 for n in 1 2 3 4; do
