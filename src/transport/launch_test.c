@@ -334,8 +334,9 @@ static enum status own_note_body(struct transport *transport, void *arg)
     char *mine = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (transport_rank(transport) == 0) {
-        (void)snprintf(mine, 100, "%s",
-                       "all_gather of\nfifty-one bytes that do not all fit 01");
+        (void)snprintf(mine, 200, "%s",
+                       "all_gather of\nbucket 12 (transformer.h.11.attn.c_attn.weight and 3 "
+                       "more) and bytes that do not all fit");
         transport_note(transport, 1, mine); /* not mapped in the supervisor */
         (void)raise(SIGTERM);
     }
@@ -349,7 +350,7 @@ static void test_note_in_memory_of_the_rank_is_read(void)
 
     CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&config, own_note_body, shared));
     CHECK_MESSAGE("was killed by signal 15 (SIGTERM) at step 1 in "
-                  "all_gather of?fifty-one bytes that do not all f");
+                  "all_gather of?bucket 12 (transformer.h.11.attn.c_attn.weight and 3 more)");
     CHECK(strlen(strstr(status_message(), "all_")) == TRANSPORT_NOTE - 1);
     drop_shared(shared);
 }

@@ -171,7 +171,7 @@ void transport_set_waiters(struct transport *transport, int waiters);
 
 /* What this rank is doing now, for other ranks' messages: the step and a text, of which up to
  * TRANSPORT_NOTE - 1 bytes are kept. Cheap: a few stores. */
-enum { TRANSPORT_NOTE = 48 };
+enum { TRANSPORT_NOTE = 96 };
 void transport_note(struct transport *transport, uint64_t step, const char *what);
 /* Ends the job for every rank with this rank's text. */
 void transport_abort(struct transport *transport, const char *text);
