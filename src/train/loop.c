@@ -20,15 +20,24 @@
 #include "base/log.h"
 #include "train/rank.h"
 
-enum { CHECKPOINT_SECONDS = 60 };
+enum { CHECKPOINT_SECONDS = 60, ECHO_MS = 1000 };
 
 static volatile sig_atomic_t stop_signal;
+static int64_t stop_ns; /* when it came; for the handler alone */
 
+/* One wish to stop may come as several signals: who signals a process and its group, as timeout(1) does, or all
+ * processes of a service, reaches a rank beside the supervisor, which hands on what it gets. */
 void rank_note_signal(int number)
 {
-    stop_signal = number;
-    /* A second one ends the process at once. */
-    signal(number, SIG_DFL);
+    const int64_t now = clock_ns();
+
+    if (stop_signal && now - stop_ns > (int64_t)ECHO_MS * 1000000) {
+        signal(number, SIG_DFL); /* a second wish: end at once */
+        (void)raise(number);
+    } else if (!stop_signal) {
+        stop_signal = number;
+        stop_ns = now;
+    }
 }
 
 void rank_forget_signals(void)

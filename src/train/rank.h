@@ -107,7 +107,7 @@ enum status rank_body(struct transport *transport, void *arg);
 
 /* loop.c: all steps, and what is due after each. */
 MUST_CHECK enum status rank_run_steps(struct rank *rank);
-/* Handles SIGINT and SIGTERM: the run stops after a step. */
+/* Handles SIGINT and SIGTERM: the run stops after a step, and one that comes later ends the process. */
 void rank_note_signal(int number);
 /* Those that came before do not count. */
 void rank_forget_signals(void);

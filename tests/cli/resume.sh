@@ -30,6 +30,14 @@ interrupted() { # NAME SIGNAL
 interrupted killed KILL
 interrupted terminated TERM
 interrupted interrupted INT
+# A signal to all processes of a job, as timeout and service managers send it, is one wish: ranks save.
+"$tutti" train "${run[@]}" --epochs 50 --quiet --out group 2>group.err &
+pid=$!
+wait_for "group/checkpoint/step-*0"
+kill -TERM $(pgrep -P $pid) $pid
+wait $pid
+grep -q 'all saved' group.err || complain "a signal to all: $(cat group.err)"
+
 "$tutti" train --resume whole --epochs 3 --quiet || complain "resume a finished run with more epochs"
 "$tutti" train "${run[@]}" --epochs 3 --quiet --out three || complain "three"
 same "one epoch more" three whole
