@@ -83,7 +83,7 @@ static enum status read_line(struct reader *r, char *line)
 
 static enum status fill_cells(struct reader *r)
 {
-    enum { NAME = 8 };
+    enum { NAME = 12 };
     struct cells *c = r->cells;
     const int64_t count = c->rows * c->columns;
 
