@@ -389,8 +389,10 @@ static enum status pick_schedule(struct job *job)
 {
     struct settings *s = &job->settings;
     struct schedule *schedule = &job->optim.schedule;
+    struct settings usual;
     double scale;
 
+    settings_init(&usual);
     TRY(pick_scale(s, &scale));
     *schedule = (struct schedule){
         .lr = scale * s->lr,
@@ -403,6 +405,13 @@ static enum status pick_schedule(struct job *job)
     TRY(schedule_parse(s->schedule, &schedule->kind));
     if (schedule->kind == SCHEDULE_STEP && !s->decay_every)
         return FAIL(STATUS_USAGE, "--schedule step needs --decay-every STEPS");
+    if (schedule->kind != SCHEDULE_STEP && (s->decay_every || s->gamma != usual.gamma))
+        return FAIL(STATUS_USAGE,
+                    "--decay-every and --gamma belong to --schedule step, not to %s",
+                    s->schedule);
+    if (schedule->kind != SCHEDULE_COSINE && s->final_lr != 0)
+        return FAIL(STATUS_USAGE, "--final-lr belongs to --schedule cosine, not to %s",
+                    s->schedule);
     return STATUS_OK;
 }
 

@@ -160,6 +160,18 @@ static enum status refuse_table_settings(const struct job *job)
     return STATUS_OK;
 }
 
+/* So has what is about tokens. */
+static enum status refuse_text_settings(const struct job *job)
+{
+    const struct settings *s = &job->settings;
+
+    if (*s->tokenizer || s->min_count || s->vocab || s->length)
+        return FAIL(STATUS_USAGE,
+                    "--tokenizer, --min-count, --vocab and --length are for text; %s reads %s",
+                    job->model->name, job->model->task == MODEL_IMAGES ? "images" : "tables");
+    return STATUS_OK;
+}
+
 enum status job_open_data(struct job *job, bool has_vocab)
 {
     struct settings *s = &job->settings;
@@ -173,6 +185,8 @@ enum status job_open_data(struct job *job, bool has_vocab)
         .flip = s->flip,
         .cutout = (int)s->cutout,
     };
+    if (job->model->task == MODEL_TABLE || job->model->task == MODEL_IMAGES)
+        TRY(refuse_text_settings(job));
     if (job->model->task == MODEL_TABLE) {
         TRY(as_usage(job_open_table(job, has_vocab), s->data));
     } else {

@@ -34,6 +34,11 @@ refused 2 'a number above 0 for each rank' "$tutti" train mlp -n 2 --shards 8 --
 refused 2 'use --shards 16' "$tutti" train mlp -n 2 --threads 1 --balance auto
 refused 2 'balance and --sync-batch-norm' "$tutti" train resnet18 --data fashion-mnist -n 2 --threads 1 --sync-batch-norm --balance auto
 refused 2 'needs --decay-every' "$tutti" train mlp --schedule step
+refused 2 'decay-every and --gamma belong to --schedule step, not to constant' "$tutti" train mlp --decay-every 5
+refused 2 'decay-every and --gamma belong to --schedule step, not to cosine' "$tutti" train mlp --schedule cosine --gamma 0.5
+refused 2 'final-lr belongs to --schedule cosine, not to constant' "$tutti" train mlp --final-lr 0.001
+refused 2 'are for text; mlp reads images' "$tutti" train mlp --tokenizer words
+refused 2 'are for text; mlp reads images' "$tutti" train mlp --length 5
 refused 2 'unknown schedule' "$tutti" train mlp --schedule polynomial
 refused 2 'use --shards 2$' "$tutti" train resnet18 --data fashion-mnist --sync-batch-norm --threads 2 --shards 4
 refused 2 'mlp has no batch norm' "$tutti" train mlp --sync-batch-norm
