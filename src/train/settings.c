@@ -174,9 +174,9 @@ const struct setting settings_table[] = {
     { "weight-decay", 0, "D", "pull towards zero; adamw, lamb 0.01, lars 0.0001, else 0",
       "Optimizer", SETTING_NUMBER, FIELD(weight_decay), 0, 1e6 },
     { "beta1", 0, "B", "adam, adamw, lamb: 0.9", "Optimizer", SETTING_NUMBER, FIELD(beta1), 0,
-      1 },
+      0.999999 },
     { "beta2", 0, "B", "adam, adamw, lamb: 0.999", "Optimizer", SETTING_NUMBER, FIELD(beta2), 0,
-      1 },
+      0.999999 },
     { "epsilon", 0, "E", "adam, adamw 1e-8, lamb 1e-6", "Optimizer", SETTING_NUMBER,
       FIELD(epsilon), 0, 1 },
     { "trust", 0, "T", "lars: trust coefficient, 0.001", "Optimizer", SETTING_NUMBER,
@@ -293,7 +293,7 @@ static enum status parse_unsigned(const struct setting *setting, const char *tex
     errno = 0;
     const unsigned long long number = strtoull(text, &end, 10);
     if (end == text || *end || errno == ERANGE || strchr(text, '-'))
-        return refuse(setting, text, "not a whole number");
+        return refuse(setting, text, "not a whole number from 0 to 18446744073709551615");
     *out = number;
     return STATUS_OK;
 }

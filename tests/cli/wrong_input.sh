@@ -37,6 +37,8 @@ refused 2 'needs --decay-every' "$tutti" train mlp --schedule step
 refused 2 'decay-every and --gamma belong to --schedule step, not to constant' "$tutti" train mlp --decay-every 5
 refused 2 'decay-every and --gamma belong to --schedule step, not to cosine' "$tutti" train mlp --schedule cosine --gamma 0.5
 refused 2 'final-lr belongs to --schedule cosine, not to constant' "$tutti" train mlp --final-lr 0.001
+refused 2 'must lie between 0 and 0.999999' "$tutti" train mlp --optimizer adam --beta1 1
+refused 2 'a whole number from 0' "$tutti" train mlp --seed -1
 refused 2 'are for text; mlp reads images' "$tutti" train mlp --tokenizer words
 refused 2 'are for text; mlp reads images' "$tutti" train mlp --length 5
 refused 2 'unknown schedule' "$tutti" train mlp --schedule polynomial
