@@ -93,7 +93,7 @@ static void help(void)
          "                        \"linear 32x784 250x784 250 relu\"\n"
          "  bench tune MODEL      measure the kernels a model needs, write the user's table\n"
          "  bench data NAME|PATH  samples read, augmented and laid into batches");
-    cli_print_settings(allowed);
+    cli_print_settings(allowed, NULL);
     cli_print_flags("Measurement", flags);
     cli_bench_data_help();
     cli_bench_scale_help();

@@ -28,7 +28,7 @@ static const char *const allowed[] = { "limit", "batch", "shuffle", "seed",
 void cli_bench_data_help(void)
 {
     puts("\nbench data takes these instead:");
-    cli_print_settings(allowed);
+    cli_print_settings(allowed, NULL);
     cli_print_flags("Measurement", flags);
 }
 

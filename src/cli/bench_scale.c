@@ -68,7 +68,7 @@ static const char *const allowed[] = {
 void cli_bench_scale_help(void)
 {
     puts("\nbench scale takes these instead:");
-    cli_print_settings(allowed);
+    cli_print_settings(allowed, NULL);
     cli_print_flags("Measurement", flags);
 }
 

@@ -64,7 +64,8 @@ MUST_CHECK enum status cli_whole_number(const char *flag, const char *text, long
 
 /* Help texts from the tables. */
 void cli_print_flags(const char *heading, const struct flag *flags);
-void cli_print_settings(const char *const *allowed);
+/* defaults NULL: those of settings_init. */
+void cli_print_settings(const char *const *allowed, const struct settings *defaults);
 
 /* tutti bench data: a command of its own in all but name. */
 MUST_CHECK enum status cli_bench_data(const struct args *args);

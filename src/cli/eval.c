@@ -29,7 +29,7 @@ static const struct flag flags[] = {
 
 static void help(void)
 {
-    cli_print_settings(allowed);
+    cli_print_settings(allowed, NULL);
     cli_print_flags("Evaluation", flags);
     puts("\nWith --weights, MODEL may stand for DIR, and its own options are flags too.");
 }

@@ -23,13 +23,14 @@ struct cli_terms {
 
 void cli_terms_init(struct cli_terms *terms);
 void cli_terms_release(struct cli_terms *terms);
-/* Reads the command line into settings and terms. own: the command's flags, ended by a NULL name. words[0], if there is
+/* Reads the command line into settings and terms. own: the command's flags, ended by a NULL name; writes_run: it
+ * has those of a run's folder, too. words[0], if there is
  * one, is the model. STATUS_USAGE as cli_parse has it; that terms make sense together is checked later, when it is
  * known what they are for (fed_terms_check). */
 MUST_CHECK enum status cli_terms_parse(struct cli_terms *terms, const struct args *args,
-                                       const struct flag *own, const char **words,
-                                       int max_words, int *n_words);
+                                       const struct flag *own, bool writes_run,
+                                       const char **words, int max_words, int *n_words);
 /* Help of the terms' flags and of the settings. */
-void cli_terms_help(void);
+void cli_terms_help(bool writes_run);
 
 #endif /* CLI_FED_H */

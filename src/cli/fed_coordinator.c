@@ -45,7 +45,7 @@ static void help(void)
          "killed goes on with the round that ran: tutti fed coordinator --state DIR.\n"
          "With --data it tests the model after every round.");
     cli_print_flags("Coordinator", flags);
-    cli_terms_help();
+    cli_terms_help(false);
 }
 
 /* Everything of a run of the command. */
@@ -354,7 +354,7 @@ static enum status run(const struct args *args)
             snprintf(s.given.settings.model, sizeof s.given.settings.model, "%s",
                      args->word[i + 1]);
     }
-    enum status status = cli_terms_parse(&s.given, args, flags, NULL, 0, &n_words);
+    enum status status = cli_terms_parse(&s.given, args, flags, false, NULL, 0, &n_words);
     if (status == STATUS_OK && !state)
         status =
             FAIL(STATUS_USAGE, "no state: tutti fed coordinator --state DIR --model MODEL");

@@ -14,7 +14,8 @@
 #include "fed/stop.h"
 #include "fed/trust.h"
 
-static const char *cert, *key, *identity, *authority, *policy_path, *state, *part, *give_up;
+static const char *cert, *key, *identity, *authority, *policy_path, *state, *part, *give_up,
+    *out_path;
 static bool quiet, tell_labels;
 
 static const struct flag flags[] = {
@@ -30,24 +31,26 @@ static const struct flag flags[] = {
     { "part", "K/N", "train on the Kth of N parts of the data alone", NULL, &part },
     { "tell-labels", NULL, "tell the coordinator how often each label occurs here",
       &tell_labels, NULL },
+    { "out", "FILE", "where the last model goes (safetensors); without: nowhere", NULL,
+      &out_path },
     { "give-up", "S", "seconds without a word of the coordinator; 0: never (0)", NULL,
       &give_up },
     { "quiet", NULL, "no lines about what happens", &quiet, NULL },
     { 0 },
 };
 
-static const char *const allowed[] = { "data", "limit", "fold", "threads", "out", NULL };
+static const char *const allowed[] = { "data", "limit", "fold", "threads", NULL };
 
 static void help(void)
 {
     puts("\nTrains on data that stay here, in every round that the coordinator at URL asks "
          "for, and\n"
-         "sends updates alone. --out FILE keeps the last model (safetensors).\n\n"
+         "sends updates alone.\n\n"
          "Members of a policy");
     for (const struct fed_rule *rule = fed_policy_rules; rule->name; rule++)
         printf("  %-26s %s\n", rule->name, rule->help);
     cli_print_flags("Participant", flags);
-    cli_print_settings(allowed);
+    cli_print_settings(allowed, NULL);
 }
 
 /* Everything of a run of the command. */
@@ -168,8 +171,8 @@ static enum status keep_model(void *arg, const float *parameters)
 {
     struct session *s = arg;
 
-    if (*s->settings.out)
-        TRY(fed_local_save(s->local, parameters, s->settings.out));
+    if (out_path)
+        TRY(fed_local_save(s->local, parameters, out_path));
     return STATUS_OK;
 }
 

@@ -34,7 +34,7 @@ static const struct flag own[] = {
 static void help(void)
 {
     cli_print_flags("Simulation", own);
-    cli_terms_help();
+    cli_terms_help(true);
     puts("\nExamples\n"
          "  tutti fed simulate mlp -p 100 --rounds 50 --per-round 10 --epochs 5 --batch 10 "
          "--lr 0.1\n"
@@ -148,7 +148,7 @@ static enum status simulate(const struct args *args, struct cli_terms *given)
     const char *words[1];
     int n_words;
 
-    TRY(cli_terms_parse(given, args, own, words, 1, &n_words));
+    TRY(cli_terms_parse(given, args, own, true, words, 1, &n_words));
     if (n_words != 1)
         return FAIL(STATUS_USAGE, "which model? tutti models lists them");
     snprintf(settings->model, sizeof settings->model, "%s", words[0]);

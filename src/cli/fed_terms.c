@@ -5,12 +5,14 @@
 
 #include "cli/fed.h"
 
-/* Settings of training that local training has, too, and those of this process. */
-static const char *const allowed[] = {
-    "data",      "limit",        "epochs",     "steps",        "batch",   "seed", "shuffle",
-    "optimizer", "lr",           "momentum",   "weight-decay", "threads", "out",  "eval-every",
-    "label",     "skip-columns", "categories", "fold",         NULL
-};
+/* Settings of training that local training has, too, and those of this process. The first are for who writes the
+ * folder of a run. */
+enum { OF_RUNS = 2 };
+static const char *const allowed[] = { "out",          "eval-every", "data",  "limit",
+                                       "epochs",       "steps",      "batch", "seed",
+                                       "shuffle",      "optimizer",  "lr",    "momentum",
+                                       "weight-decay", "threads",    "label", "skip-columns",
+                                       "categories",   "fold",       NULL };
 
 /* Those of them that are fields of the terms, too. */
 static void take_settings(const struct settings *s, struct fed_terms *t)
@@ -83,14 +85,14 @@ static enum status take_flags(struct cli_terms *terms, int before)
 }
 
 enum status cli_terms_parse(struct cli_terms *terms, const struct args *args,
-                            const struct flag *own, const char **words, int max_words,
-                            int *n_words)
+                            const struct flag *own, bool writes_run, const char **words,
+                            int max_words, int *n_words)
 {
     const int before = join_flags(terms, own);
     struct parse parse = { .args = args,
                            .flags = terms->flags,
                            .settings = &terms->settings,
-                           .allowed = allowed,
+                           .allowed = writes_run ? allowed : allowed + OF_RUNS,
                            .words = words,
                            .max_words = max_words };
 
@@ -101,9 +103,10 @@ enum status cli_terms_parse(struct cli_terms *terms, const struct args *args,
     return STATUS_OK;
 }
 
-void cli_terms_help(void)
+void cli_terms_help(bool writes_run)
 {
     const char *group = "";
+    struct cli_terms usual;
 
     for (const struct fed_flag *f = fed_flags; f->name; f++) {
         if (!f->help || strcmp(f->group, group) == 0)
@@ -117,5 +120,7 @@ void cli_terms_help(void)
         }
         cli_print_flags(group, flags);
     }
-    cli_print_settings(allowed);
+    cli_terms_init(&usual);
+    cli_print_settings(writes_run ? allowed : allowed + OF_RUNS, &usual.settings);
+    cli_terms_release(&usual);
 }

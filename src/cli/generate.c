@@ -43,7 +43,7 @@ static const struct flag flags[] = {
 
 static void help(void)
 {
-    cli_print_settings(allowed);
+    cli_print_settings(allowed, NULL);
     cli_print_flags("Writing", flags);
     puts("\nWithout --prompt, text comes from standard input; a model that translates takes a "
          "sentence a line.");

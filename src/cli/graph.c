@@ -47,7 +47,7 @@ static const struct flag flags[] = {
 
 static void help(void)
 {
-    cli_print_settings(allowed);
+    cli_print_settings(allowed, NULL);
     cli_print_flags("Picture", flags);
     puts("\nEvery rank of a data-parallel strategy runs the same graph. The text ends with its "
          "operations\nand bytes; no GPU is needed to see the graph of one.\n\nExamples\n"

@@ -108,7 +108,7 @@ static enum status run(int argc, char **argv)
     }
     const bool wants_help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
                             strcmp(argv[1], "help") == 0;
-    if (wants_help && argc < 3) {
+    if (wants_help && (argc < 3 || argv[2][0] == '-')) {
         print_usage(stdout);
         return STATUS_OK;
     }

@@ -210,14 +210,12 @@ void cli_print_flags(const char *heading, const struct flag *flags)
     }
 }
 
-static void print_default(const struct setting *s)
+static void print_default(const struct setting *s, const struct settings *defaults)
 {
-    struct settings defaults;
     int64_t whole;
     double number;
 
-    settings_init(&defaults);
-    const char *field = (const char *)&defaults + s->offset;
+    const char *field = (const char *)defaults + s->offset;
     switch (s->kind) {
     case SETTING_TEXT:
         if (*field)
@@ -241,11 +239,14 @@ static void print_default(const struct setting *s)
     }
 }
 
-void cli_print_settings(const char *const *allowed)
+void cli_print_settings(const char *const *allowed, const struct settings *defaults)
 {
-    struct settings dummy;
-    const struct parse parse = { .settings = &dummy, .allowed = allowed };
+    struct settings usual;
+    const struct parse parse = { .settings = &usual, .allowed = allowed };
     const char *group = "";
+
+    settings_init(&usual);
+    defaults = defaults ? defaults : &usual;
 
     for (const struct setting *s = settings_table; s->name; s++) {
         char left[64];
@@ -260,7 +261,7 @@ void cli_print_settings(const char *const *allowed)
             snprintf(left, sizeof left, "--%s%s%s", s->name, s->argument ? " " : "",
                      s->argument ? s->argument : "");
         printf("  %-26s %s", left, s->help);
-        print_default(s);
+        print_default(s, defaults);
         printf("\n");
     }
 }

@@ -39,7 +39,7 @@ static const char *const allowed[] = {
 
 static void help(void)
 {
-    cli_print_settings(allowed);
+    cli_print_settings(allowed, NULL);
     cli_print_flags("Plan", flags);
     puts(
         "\nWith --out the plan is also written there, as plan.html and plan.json.\n\nExamples\n"

@@ -25,7 +25,7 @@ static const struct flag flags[] = {
 
 static void help(void)
 {
-    cli_print_settings(NULL);
+    cli_print_settings(NULL, NULL);
     cli_print_flags("Run", flags);
     puts("\nMODEL is a name of the zoo (tutti models) or a C file that includes tutti.h.\n"
          "A model's own options are flags too: tutti models NAME shows them.\n\n"

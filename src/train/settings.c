@@ -202,8 +202,8 @@ const struct setting settings_table[] = {
     { "final-lr", 0, "RATE", "schedule cosine: where it ends", "Optimizer", SETTING_NUMBER,
       FIELD(final_lr), 0, 1e6 },
 
-    { "out", 0, "DIR", "the run's folder; default: a new one under runs/", "Results",
-      SETTING_TEXT, FIELD(out), 0, 0 },
+    { "out", 0, "DIR", "folder of results; train makes a new one under runs/ without",
+      "Results", SETTING_TEXT, FIELD(out), 0, 0 },
     { "log-every", 0, "STEPS", "steps between lines of metrics.jsonl", "Results",
       SETTING_INTEGER, FIELD(log_every), 1, HUGE_COUNT },
     { "eval-every", 0, "EPOCHS", "epochs between evaluations; 0: at the end only", "Results",

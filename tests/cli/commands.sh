@@ -14,6 +14,13 @@ for command in train eval generate graph bench report compare models strategies 
     says usage:
     works "$tutti" help "$command"
 done
+works "$tutti" help --help && says 'tutti COMMAND'
+for command in simulate coordinator join; do
+    works "$tutti" fed "$command" --help
+    says usage:
+    grep -q 'passes over the data (3)\|samples a step, over all ranks (64)' out.txt && complain "fed $command tells train's defaults"
+done
+says '--out FILE'
 works "$tutti" models && says cnn
 works "$tutti" models cnn && says '421642' && says 'dropout' && says 'conv2d' && says '128x3136, 128'
 works env LC_ALL=C "$tutti" models "$root/examples/my_model.c" && says '^  o-+  pool1' && says '^  o-+  skip'

@@ -41,6 +41,7 @@ refused 2 'must lie between 0 and 0.999999' "$tutti" train mlp --optimizer adam 
 refused 2 'a whole number from 0' "$tutti" train mlp --seed -1
 refused 2 'are for text; mlp reads images' "$tutti" train mlp --tokenizer words
 refused 2 'are for text; mlp reads images' "$tutti" train mlp --length 5
+refused 2 'unknown flag --out' "$tutti" fed coordinator --state federation --model mlp --out run
 refused 2 'unknown schedule' "$tutti" train mlp --schedule polynomial
 refused 2 'use --shards 2$' "$tutti" train resnet18 --data fashion-mnist --sync-batch-norm --threads 2 --shards 4
 refused 2 'mlp has no batch norm' "$tutti" train mlp --sync-batch-norm
