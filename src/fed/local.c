@@ -196,7 +196,7 @@ static void part_extents(const struct source *source, const int64_t *index, int6
 
     length[0] = length[1] = 0;
     for (int64_t done = 0, n; done < count; done += n) {
-        int64_t here[SOURCE_SEQUENCES];
+        int64_t here[SOURCE_SEQUENCES] = { 0 };
         n = look_up(part, index + done, count - done, numbers);
         part->whole->kind->extents(part->whole, numbers, n, here);
         for (int i = 0; i < SOURCE_SEQUENCES; i++)

@@ -37,6 +37,12 @@ same "control variates begin with nothing" first scaffold
 simulate other --seed 2
 [ "$(hash other)" != "$(hash plain)" ] || complain "another seed gives the same weights"
 
+# Text whose samples have one sequence each, of different lengths.
+for i in $(seq 200); do
+    printf '%d\t%s\n' $((i % 2)) "$(seq -s ' ' $((i % 2 * 50)) $((i % 2 * 50 + i % 90)))"
+done >reviews.tsv
+"$tutti" fed simulate nbow --data ./reviews.tsv -p 3 --rounds 2 --quiet --out text || complain "simulate nbow"
+
 # What each does is its own.
 number=0
 for how in "--algorithm fedprox --mu 1" "--algorithm fedavgm" "--algorithm fedadam" "--algorithm fedyogi" \
