@@ -66,7 +66,7 @@ static enum status refuse_copy(const char *folder, const struct dataset_info *ex
 
 const struct format format_csv = {
     .name = "csv",
-    .files = "NAME.csv, or train.csv and test.csv",
+    .files = "train.csv and test.csv, or the path of one file",
     .is_table = true,
     .probe = probe_csv,
     .copy = refuse_copy,
@@ -74,7 +74,7 @@ const struct format format_csv = {
 
 const struct format format_libsvm = {
     .name = "libsvm",
-    .files = "NAME.svm, or train.svm and test.svm",
+    .files = "train.svm and test.svm, or the path of one file",
     .is_table = true,
     .probe = probe_libsvm,
     .copy = refuse_copy,

@@ -116,7 +116,7 @@ static const struct text_format plain = { .kind = TEXT_PLAIN, .open = open_split
 
 const struct format format_plain = {
     .name = "plain",
-    .files = "input.txt, or train.txt and test.txt, or one file",
+    .files = "input.txt, or train.txt and test.txt, or the path of one file",
     .text = &plain,
     .probe = probe,
     .copy = copy,

@@ -387,7 +387,7 @@ static const struct text_format tsv = { .kind = TEXT_LABELLED, .open = open_path
 
 const struct format format_tsv = {
     .name = "tsv",
-    .files = "train.tsv and test.tsv",
+    .files = "train.tsv and test.tsv, or the path of one file",
     .text = &tsv,
     .probe = probe,
     .copy = copy,
