@@ -53,7 +53,7 @@ static enum status list(void)
         const struct dataset_info *info = dataset_table[i];
         char shape[SHAPE_TEXT], *folder = NULL;
         const bool here = search_find(info->name, &folder) == STATUS_OK;
-        printf("%-14s ", info->name);
+        printf("%-23s ", info->name);
         if (info->train_count)
             printf("%6lld + %5lld  ", (long long)info->train_count,
                    (long long)info->test_count);

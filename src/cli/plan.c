@@ -56,7 +56,20 @@ static const char *bytes_text(double bytes, char text[32])
     return text;
 }
 
-static void print_row(const struct forecast *plan, int i)
+/* Of the column that names the ways. */
+static int name_width(const struct forecast *plan)
+{
+    int width = 34;
+
+    for (int i = 0; i < plan->n_rows; i++) {
+        char name[128];
+        forecast_name(&plan->rows[i], name);
+        width = (int)strlen(name) > width ? (int)strlen(name) : width;
+    }
+    return width;
+}
+
+static void print_row(const struct forecast *plan, int i, int width)
 {
     const struct forecast_row *row = &plan->rows[i];
     const struct cost_estimate *c = &row->cost;
@@ -64,18 +77,18 @@ static void print_row(const struct forecast *plan, int i)
 
     forecast_name(row, name);
     if (!row->is_legal) {
-        printf("  %-34s %10s %10s %9s %8s %9s %9s %7s  %s\n", name, "-", "-", "-", "-", "-",
-               "-", "-", row->why);
+        printf("  %-*s %10s %10s %9s %8s %9s %9s %7s  %s\n", width, name, "-", "-", "-", "-",
+               "-", "-", "-", row->why);
         return;
     }
     if (row->choice.pp > 1)
         snprintf(bubble, sizeof bubble, "%.1f%%", 100 * c->bubble);
     if (row->tried > 0)
         snprintf(tried, sizeof tried, "%.3f", 1e3 * row->tried);
-    printf("%c %-34s %10.3f %10s %9s %8.2f %9s %9s %7s  %s\n", i == plan->chosen ? '*' : ' ',
-           name, 1e3 * c->seconds, tried, cli_human((double)plan->batch / c->seconds, rate),
-           plan->single / c->seconds, bytes_text(c->memory, memory),
-           bytes_text(c->bytes, bytes), bubble, row->why);
+    printf("%c %-*s %10.3f %10s %9s %8.2f %9s %9s %7s  %s\n", i == plan->chosen ? '*' : ' ',
+           width, name, 1e3 * c->seconds, tried,
+           cli_human((double)plan->batch / c->seconds, rate), plan->single / c->seconds,
+           bytes_text(c->memory, memory), bytes_text(c->bytes, bytes), bubble, row->why);
 }
 
 static int compare_rows(const void *a, const void *b)
@@ -92,9 +105,9 @@ static int compare_rows(const void *a, const void *b)
 static enum status print_rows(const struct forecast *plan)
 {
     const struct forecast_row **rows;
-    const int shown = plan->n_rows < SHOWN ? plan->n_rows : SHOWN;
+    const int shown = plan->n_rows < SHOWN ? plan->n_rows : SHOWN, width = name_width(plan);
 
-    printf("  %-34s %10s %10s %9s %8s %9s %9s %7s\n", "strategy", "step ms", "tried ms",
+    printf("  %-*s %10s %10s %9s %8s %9s %9s %7s\n", width, "strategy", "step ms", "tried ms",
            "samples/s", "speed-up", "memory", "bytes", "bubble");
     TRY(mem_alloc((size_t)plan->n_rows + 1, sizeof *rows, &rows));
     for (int i = 0; i < plan->n_rows; i++)
@@ -102,7 +115,7 @@ static enum status print_rows(const struct forecast *plan)
     if (plan->n_rows > SHOWN)
         qsort(rows, (size_t)plan->n_rows, sizeof *rows, compare_rows);
     for (int i = 0; i < shown; i++)
-        print_row(plan, (int)(rows[i] - plan->rows));
+        print_row(plan, (int)(rows[i] - plan->rows), width);
     if (plan->n_rows > shown)
         printf("  and %d more, slower or not possible: --json has all\n", plan->n_rows - shown);
     mem_free(rows);

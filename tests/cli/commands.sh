@@ -40,6 +40,7 @@ works "$tutti" strategies && says mirrored
 works "$tutti" devices && says "^cpu   0  .* cores" && says "^cuda  "
 works env TUTTI_CUDA=/nowhere/tutti-cuda.so "$tutti" devices && says "^cuda  -  TUTTI_CUDA: /nowhere"
 works "$tutti" data list && says fashion-mnist
+[ "$(grep -o '.* classes' out.txt | awk '{ print length }' | sort -u | wc -l)" = 1 ] || complain "columns of data list"
 works "$tutti" data info fashion-mnist && says 'Ankle boot'
 works "$tutti" data info fashion-mnist --report && says '^fashion-mnist.html$'
 works "$tutti" data info fashion-mnist --json --report page.html && says '"report": "page.html"'

@@ -20,6 +20,10 @@ for strategy in multiworker central parallax; do
     [ "$(row plan.json $strategy step_ms)" = "$(row plan.json mirrored step_ms)" ] ||
         complain "$strategy is predicted at $(row plan.json $strategy step_ms) ms, mirrored at $(row plan.json mirrored step_ms)"
 done
+# Long names move no column.
+"$tutti" plan mlp -n 4 --threads 1 --guess >plan.txt || complain "plan mlp -n 4"
+[ "$(awk 'match($0, /[0-9]\.[0-9][0-9][0-9]  /) { print RSTART + RLENGTH }' plan.txt | sort -u | wc -l)" = 1 ] ||
+    complain "columns of plans: $(cat plan.txt)"
 case $(strategy_of plan.json) in
 mirrored | multiworker | zero | central | parallax | ps | pipeline | tensor | hybrid) ;;
 *) complain "auto picks '$(strategy_of plan.json)'" ;;
