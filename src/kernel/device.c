@@ -181,11 +181,24 @@ static enum status cpu_copy_rows(struct device_stream *stream, void *to, size_t 
     return STATUS_OK;
 }
 
+static bool cpu_lock_host(struct device *device, void *memory, size_t bytes)
+{
+    (void)device, (void)memory, (void)bytes;
+    return false;
+}
+
+static void cpu_unlock_host(struct device *device, void *memory)
+{
+    (void)device, (void)memory;
+}
+
 static const struct device_memory_ops cpu_memory = {
     .create = cpu_memory_create,
     .destroy = cpu_memory_destroy,
     .create_host = cpu_memory_create,
     .destroy_host = cpu_memory_destroy,
+    .lock_host = cpu_lock_host,
+    .unlock_host = cpu_unlock_host,
     .copy = cpu_copy,
     .fill = cpu_fill,
     .copy_rows = cpu_copy_rows,

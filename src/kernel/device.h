@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 enum {
-    DEVICE_VERSION = 7,
+    DEVICE_VERSION = 8,
     DEVICE_TEXT = 128,
     DEVICE_STATES = KERNEL_STATES,
     DEVICE_PEERS = JOINT_RANKS, /* ranks of a machine that share memory, at most */
@@ -55,6 +55,10 @@ struct device_memory_ops {
     void (*destroy)(struct device *device, void *memory); /* NULL is allowed */
     MUST_CHECK enum status (*create_host)(struct device *device, size_t bytes, void **out);
     void (*destroy_host)(struct device *device, void *memory);
+    /* Memory of the host that somebody else made is copied as quickly until unlock_host, which is before it goes. False: it
+     * is copied as it was, and there is nothing to unlock. */
+    bool (*lock_host)(struct device *device, void *memory, size_t bytes);
+    void (*unlock_host)(struct device *device, void *memory);
     /* Any direction. Memory of the host that create_host did not make may be read before the call
      * returns or later: leave it alone until the stream was waited for. */
     MUST_CHECK enum status (*copy)(struct device_stream *stream, void *to, const void *from,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/test.h"
 #include "kernel/device_check_testing.h"
 #include "kernel/device_rows.h"
@@ -62,6 +63,51 @@ static void memory_that_is_not_there_is_refused(void)
     CHECK_MESSAGE("MiB are free");
     CHECK_OK(place->face->memory->create_host(place->device, 100, &memory));
     place->face->memory->destroy_host(place->device, memory);
+}
+
+/* What comes back is what went there, whether the memory could be locked or not. */
+static void check_locked(struct rng *rng, const struct device_place *place)
+{
+    enum { BYTES = 3 * 4096 };
+    const struct device_memory_ops *memory = place->face->memory;
+    char *here, *back;
+    void *there;
+
+    CHECK_OK(mem_alloc(BYTES, 1, &here));
+    CHECK_OK(mem_alloc(BYTES, 1, &back));
+    CHECK_OK(memory->create(place->device, BYTES, &there));
+    for (int i = 0; i < BYTES; i++)
+        here[i] = (char)rng_below(rng, 256);
+    for (int turn = 0; turn < 2; turn++) { /* locked again where it was unlocked */
+        const bool locks = memory->lock_host(place->device, here, BYTES);
+        const bool locks_back = memory->lock_host(place->device, back, BYTES);
+        memset(back, 0, BYTES);
+        CHECK_OK(memory->copy(place->stream, there, here, BYTES));
+        CHECK_OK(memory->copy(place->stream, back, there, BYTES));
+        CHECK_OK(place->face->stream->wait(place->stream));
+        CHECK(memcmp(here, back, BYTES) == 0);
+        if (locks)
+            memory->unlock_host(place->device, here);
+        if (locks_back)
+            memory->unlock_host(place->device, back);
+    }
+    memory->destroy(place->device, there);
+    mem_free(here);
+    mem_free(back);
+}
+
+static void locked_memory_is_copied(struct rng *rng)
+{
+    struct device_place cpu;
+
+    CHECK_OK(device_place_open("cpu", &cpu));
+    check_locked(rng, &cpu);
+    device_place_close(&cpu);
+}
+
+static void locked_memory_is_copied_on_the_gpu(struct rng *rng)
+{
+    check_locked(rng, device_gpu());
 }
 
 /* Words that are handed over between streams; on a GPU whoever awaits may be first. */
@@ -179,6 +225,9 @@ const struct test tests[] = {
     { .name = "a machine without a GPU says so", .run = a_machine_without_a_gpu_says_so },
     { .name = "memory that is not there is refused",
       .run = memory_that_is_not_there_is_refused },
+    { .name = "locked memory is copied", .property = locked_memory_is_copied },
+    { .name = "locked memory is copied on the GPU",
+      .property = locked_memory_is_copied_on_the_gpu },
     { .name = "streams hand words over", .property = streams_hand_words_over },
     { .name = "streams hand words over on the GPU",
       .property = streams_hand_words_over_on_the_gpu },

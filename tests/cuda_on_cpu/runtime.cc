@@ -310,6 +310,14 @@ cudaError_t cudaFreeHost(void *memory)
 {
     return cudaFree(memory);
 }
+cudaError_t cudaHostRegister(void *, size_t, unsigned int)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void *)
+{
+    return cudaSuccess;
+}
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind,
                             cudaStream_t stream)
 {

@@ -231,6 +231,21 @@ static void memory_destroy_host(struct device *device, void *memory)
     (void)cudaFreeHost(memory);
 }
 
+static bool memory_lock_host(struct device *device, void *memory, size_t bytes)
+{
+    if (cudaSetDevice(device->number) == cudaSuccess &&
+        cudaHostRegister(memory, bytes, cudaHostRegisterDefault) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError(); /* nobody is to find it later */
+    return false;
+}
+
+static void memory_unlock_host(struct device *device, void *memory)
+{
+    (void)device;
+    (void)cudaHostUnregister(memory);
+}
+
 static enum status memory_copy(struct device_stream *stream, void *to, const void *from,
                                size_t bytes)
 {
@@ -261,6 +276,8 @@ static const struct device_memory_ops memory_ops = {
     .destroy = memory_destroy,
     .create_host = memory_create_host,
     .destroy_host = memory_destroy_host,
+    .lock_host = memory_lock_host,
+    .unlock_host = memory_unlock_host,
     .copy = memory_copy,
     .fill = memory_fill,
     .copy_rows = memory_copy_rows,
