@@ -40,10 +40,12 @@ enum status device_check(const struct exec *exec)
                     "device %s: updates are neither drawn to an anchor nor made private there "
                     "yet",
                     name);
-    if (exec->config.remote || exec->config.part.count)
-        return FAIL(STATUS_UNSUPPORTED,
-                    "device %s: workers with executors of their own do not run there yet",
-                    name);
+    if (exec->config.remote && (exec_scales(exec) || exec->config.device->draws))
+        return FAIL(
+            STATUS_UNSUPPORTED,
+            "device %s: servers take gradients that are not scaled, and have parameters "
+            "in f32: use bf16, rounded to the nearest",
+            name);
     for (int b = 0; b < exec->buckets.count; b++) {
         if (exec->factored[b].is_used || bucket_is_served(exec, b) || bucket_is_held(exec, b))
             return FAIL(STATUS_UNSUPPORTED,
@@ -162,7 +164,7 @@ static enum status find_stretches(struct exec *exec)
             next->count = (size_t)(bucket->rows * bucket->width);
         }
     }
-    side->state_count = is_whole ? exec->vector : most_state(exec);
+    side->state_count = exec->remote ? 0 : is_whole ? exec->vector : most_state(exec);
     size_t state_at = 0;
     for (int i = 0; i < side->n_stretches; i++) {
         struct device_stretch *stretch = &side->stretches[i];
@@ -267,7 +269,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
         side->scaling = carve(carver, sizeof *side->scaling);
         side->scaled = carve(carver, (size_t)exec->shards * sizeof *side->scaled);
     }
-    for (int i = 0; i < exec->n_states && exec->config.batch; i++)
+    for (int i = 0; i < exec->n_states && exec->config.batch && !exec->remote; i++)
         side->state[i] = carve(carver, side->state_count * sizeof(float));
     side->n_buffers = exec->config.batch ? ranks_buffers(exec) : 0;
     side->gradients =
@@ -382,6 +384,9 @@ static enum status make_memory(struct exec *exec)
     carver = (struct carver){ .base = side->memory };
     lay_out(exec, &carver);
     TRY(write_origins(exec));
+    if (exec->remote && side->marks_bytes)
+        TRY(memory->create_host(side->config.device, side->marks_bytes,
+                                (void **)&side->given_marks));
     if (!side->ranks)
         return STATUS_OK;
     TRY(device_wait(exec)); /* words are 0 */
@@ -405,6 +410,24 @@ static enum status make_groups(struct exec *exec)
         TRY(stream->event_create(side->config.device, &side->groups[g].done));
     }
     return STATUS_OK;
+}
+
+static void lock(struct device_side *side, void *memory, size_t bytes)
+{
+    if (side->config.face->memory->lock_host(side->config.device, memory, bytes))
+        side->locked[side->n_locked++] = memory;
+}
+
+/* Parameters of a worker of its own come and go all the time, and sums of one with servers. */
+static void lock_vectors(const struct exec *exec)
+{
+    const struct lane *lane = &exec->lanes[0];
+
+    if (exec->config.part.count)
+        lock(exec->device, exec->param, exec->vector * sizeof(float));
+    if (exec->remote)
+        lock(exec->device, lane->gradients,
+             (size_t)lane->n_buffers * exec->vector * sizeof(float));
 }
 
 static enum status make_slot(struct exec *exec, struct device_slot *slot)
@@ -453,6 +476,7 @@ enum status device_create(struct exec *exec)
         TRY(tensor_create(exec));
     if (exec->config.pipeline.stages > 1)
         TRY(device_pipe_create(exec));
+    lock_vectors(exec);
     for (int i = 0; i < DEVICE_SLOTS && exec->config.batch; i++)
         TRY(make_slot(exec, &side->slots[i]));
     return exec_scales(exec) ? scale_begin(exec) : STATUS_OK;
@@ -521,6 +545,9 @@ void device_destroy(struct exec *exec)
         stream->event_destroy(slot->done);
     }
     device_forget_kept(side);
+    for (int i = 0; i < side->n_locked; i++)
+        memory->unlock_host(device, side->locked[i]);
+    memory->destroy_host(device, side->given_marks);
     memory->destroy_host(device, side->eval.output);
     memory->destroy(device, side->eval.there);
     memory->destroy(device, side->eval.widened);
@@ -684,15 +711,16 @@ enum status device_give(struct exec *exec)
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
 
-    if (!side->is_stale)
+    if (!side->is_stale && !side->has_stale_state)
         return STATUS_OK;
-    TRY(move_params(exec, false));
-    for (int i = 0; i < exec->n_states && side->state[i]; i++)
+    if (side->is_stale)
+        TRY(move_params(exec, false));
+    for (int i = 0; i < exec->n_states && side->has_stale_state && side->state[i]; i++)
         TRY(move_state(exec, i, false));
-    if (side->half)
+    if (side->half && side->is_stale)
         face->convert(side->stream, side->half, side->config.precision, side->param, DTYPE_F32,
                       parts_window(exec));
     TRY(device_wait(exec)); /* the vectors are the caller's again */
-    side->is_stale = false;
+    side->is_stale = side->has_stale_state = false;
     return parts_own(side) ? exec_settle(exec) : STATUS_OK; /* others will read this rank's */
 }

@@ -42,7 +42,8 @@ enum {
     DEVICE_FEEDS = 2,
     DEVICE_GRAPHS = PLANS_MAX,
     DEVICE_GROUPS = 8,
-    DEVICE_KEPT = 2
+    DEVICE_KEPT = 2,
+    DEVICE_LOCKED = 2
 };
 enum { DEVICE_LINE = 128 }; /* bytes from a word of memory that ranks share to the next */
 
@@ -204,8 +205,11 @@ struct device_side {
     int64_t uses;
     struct device_samples eval;
 
+    void *locked[DEVICE_LOCKED]; /* memory of the host that is copied often */
+    int n_locked;
+    uint8_t *given_marks; /* of the host: marks of a step whose rows go to servers; else NULL */
     bool is_newer, has_newer_state; /* than the flat vectors of the host */
-    bool is_stale;                  /* older than these */
+    bool is_stale, has_stale_state; /* older than these */
 };
 
 /* Refuses what a device cannot run. */
@@ -227,13 +231,19 @@ void device_forget_graphs(struct device_side *side);
 void device_forget_forwards(struct device_side *side);
 
 /* The flat vectors of the host are those of the device: the parameters; these and, with all ranks together, the state.
- * device_give: the other way round; collective if it is stale. */
+ * device_give: the other way round, as far as it is stale; collective if it is. */
 MUST_CHECK enum status device_fetch_params(const struct exec *exec);
 MUST_CHECK enum status device_fetch(const struct exec *exec);
 MUST_CHECK enum status device_give(struct exec *exec);
 MUST_CHECK enum status device_wait(const struct exec *exec);
 /* What a wait gave; a rank that was lost meanwhile is the cause of whatever it was. */
 MUST_CHECK enum status device_blame(const struct exec *exec, enum status status);
+
+/* Parameters that servers keep (device_remote.c). A step is put: its sums come here and are given. */
+MUST_CHECK enum status device_give_sums(struct exec *exec);
+/* The parameters for the next step are here; and there, too, before what comes on side->stream. */
+MUST_CHECK enum status device_await_params(struct exec *exec);
+MUST_CHECK enum status device_take_params(struct exec *exec);
 
 /* Several ranks (device_ranks.c) ---------------------------------------------------------------- */
 

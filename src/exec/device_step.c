@@ -160,15 +160,13 @@ static size_t write_numbers(const struct exec *exec, const struct batch *batch, 
 {
     const struct lane *lane = &exec->lanes[0];
     struct kernel_step *steps = (struct kernel_step *)(host + ALIGN);
-    const int64_t weight = batch->weight > 0 ? batch->weight : 1;
-
     memcpy(host, &exec->numbers, sizeof exec->numbers);
     for (int64_t i = 0; i < lane->count; i++)
         steps[i] = (struct kernel_step){
             .seed = exec->config.seed,
             .first_sample = batch->step * (uint64_t)exec->config.batch +
                             (uint64_t)exec_samples(exec, lane->first + i).begin,
-            .inv_batch = (float)(1.0 / (double)weight),
+            .inv_batch = (float)(1.0 / (double)exec_step_weight(exec)),
         };
     return ALIGN + (size_t)lane->count * sizeof *steps;
 }
@@ -451,6 +449,8 @@ enum status device_end_group(const struct exec *exec, const struct tree_stack *s
     }
     TRY(aside_join(side, side->sums));
     device_add_along_tree(exec, side->sums, stack, (struct device_part){ of->at, of->count });
+    if (exec->remote) /* servers do the rest (device_remote.c) */
+        return STATUS_OK;
     if (side->ranks)
         TRY(ranks_meet(exec, group));
     sum_group(exec, group);
@@ -606,7 +606,7 @@ static enum status put_step(const struct exec *exec, const struct batch *batch)
         while (tree_stack_can_add(&stack))
             tree_stack_add(&stack);
     }
-    BUG_ON(stack.count != 1 && !side->ranks); /* one rank has all shards */
+    BUG_ON(stack.count != 1 && !side->ranks && !exec->remote); /* one rank has all shards */
     tensor_end(side);
     return STATUS_OK;
 }
@@ -678,7 +678,7 @@ static enum status put(const struct exec *exec, const struct batch *batch,
 
     TRY(feed(exec, batch, slot));
     TRY(run(exec, batch));
-    side->is_newer = side->has_newer_state = true;
+    side->is_newer = side->has_newer_state = !exec->remote;
     TRY(stream->record(side->stream, slot->ran));
     TRY(stream->wait_event(side->returns, slot->ran));
     TRY(face->memory->copy(side->returns, slot->results, side->results,
@@ -727,7 +727,7 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
     struct lane *lane = &exec->lanes[0];
     struct exec_result dropped;
 
-    TRY(device_give(exec));
+    TRY(exec->remote ? device_take_params(exec) : device_give(exec));
     if (exec->steps - side->taken == DEVICE_SLOTS)
         TRY(take_oldest(exec, &dropped)); /* nobody asked */
     exec->batch = batch;
@@ -742,6 +742,8 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
     if (side->watch)
         exec_meet(exec, "step");
     enum status status = put(exec, batch, slot);
+    if (status == STATUS_OK && exec->remote)
+        status = device_give_sums(exec);
     if (status == STATUS_OK)
         status = meet_hosts(exec, out);
     lane_end_step(lane);
@@ -752,7 +754,7 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
     slot->result.is_late = false;
     exec->says = 0;
     exec->steps++;
-    return STATUS_OK;
+    return exec->remote ? take_oldest(exec, out) : STATUS_OK; /* it was waited for */
 }
 
 enum status exec_take_result(struct exec *exec, bool all, struct exec_result *out,

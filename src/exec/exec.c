@@ -44,6 +44,8 @@ void exec_move_part(struct exec *exec, int64_t first)
     BUG_ON(!exec->config.part.count || exec->config.part.with_others || first < 0 ||
            first + exec->shards > exec->config.shards);
     exec->config.part.first = exec->first_shard = first;
+    if (exec->device) /* these shards may have other rows */
+        device_forget_graphs(exec->device);
 }
 
 int exec_lanes(const struct exec *exec)
@@ -378,7 +380,7 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
         int64_t first, count;
 
         lane_row(exec, number, &first, &count);
-        const bool has_none = exec->buckets.pass || exec->config.device;
+        const bool has_none = exec->buckets.pass || (exec->config.device && !exec->remote);
         const int buffers =
             has_none ? 0 : tree_buffers(exec->tree_shards, exec->tree_first + first, count);
         float *gradients = carve(given, (size_t)buffers * exec->vector, sizeof(float));

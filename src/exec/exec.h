@@ -265,6 +265,10 @@ void exec_get(const struct exec *exec, int param, int state, float *out);
 void exec_set(struct exec *exec, int param, int state, const float *plain);
 /* The flat vector of parameters (state -1) or of a state of the optimizer, as vectors.h has it. */
 float *exec_vector(struct exec *exec, int state);
+/* On a device these are copies. Of an executor of one rank: exec_settle, and the parameters that steps have made are
+ * there; what the caller has written there since is what the next step or evaluation begins with. */
+MUST_CHECK enum status exec_fetch_params(struct exec *exec);
+void exec_wrote_params(struct exec *exec);
 /* Its elements; what no parameter has is zero. A parameter's are in a row, from exec_place on. */
 size_t exec_vector_length(const struct exec *exec);
 size_t exec_place(const struct exec *exec, int param);

@@ -81,6 +81,28 @@ float *exec_vector(struct exec *exec, int state)
     return state < 0 ? exec->param : exec->state[state];
 }
 
+/* Of vectors that the device takes before it needs them. */
+static void note_written(struct exec *exec, int what)
+{
+    if (!exec->device)
+        return;
+    exec->device->is_stale |= (what & EXEC_PARAMS) != 0;
+    exec->device->has_stale_state |= (what & EXEC_STATES) != 0;
+}
+
+enum status exec_fetch_params(struct exec *exec)
+{
+    TRY(exec_settle(exec));
+    return exec->device ? device_fetch_params(exec) : STATUS_OK;
+}
+
+void exec_wrote_params(struct exec *exec)
+{
+    note_written(exec, EXEC_PARAMS);
+    if (exec->device)
+        exec->device->is_newer = false;
+}
+
 /* What lies in memory as files have it needs no other order: a turned weight is that. */
 static enum layout file_layout(const struct value *value)
 {
@@ -122,7 +144,7 @@ void exec_set(struct exec *exec, int param, int state, const float *plain)
     if (exec->device) {
         /* What it has would be lost. */
         BUG_ON(exec->device->is_newer || exec->device->has_newer_state);
-        exec->device->is_stale = true;
+        note_written(exec, state < 0 ? EXEC_PARAMS : EXEC_STATES);
     }
 }
 
@@ -216,8 +238,7 @@ static enum status publish_group(struct exec *exec, int group, int what)
 
 enum status exec_publish_group(struct exec *exec, int group)
 {
-    if (exec->device)
-        exec->device->is_stale = true; /* rank 0 has written */
+    note_written(exec, EXEC_PARAMS | EXEC_STATES); /* by rank 0 */
     return publish_group(exec, group, EXEC_PARAMS | EXEC_STATES);
 }
 
@@ -257,15 +278,13 @@ enum status exec_init_params(struct exec *exec)
     }
     mem_free(plain);
     TRY(status);
-    if (exec->device)
-        exec->device->is_stale = true; /* rank 0 has written */
+    note_written(exec, EXEC_PARAMS | EXEC_STATES); /* by rank 0 */
     return exec_settle(exec);
 }
 
 enum status exec_publish(struct exec *exec)
 {
-    if (exec->device)
-        exec->device->is_stale = true; /* rank 0 has written */
+    note_written(exec, EXEC_PARAMS | EXEC_STATES); /* by rank 0 */
     TRY(exec_settle(exec));
     if (exec->nodes == 1)
         return STATUS_OK;
@@ -320,6 +339,8 @@ enum status exec_settle(struct exec *exec)
 
     if (exec->device)
         TRY(device_wait(exec));
+    if (exec->device && exec->remote)
+        TRY(device_await_params(exec));
     if (exec->device && exec->ranks == 1)
         return STATUS_OK;
     for (int b = 0; b < exec->buckets.count && !exec->device; b++) {

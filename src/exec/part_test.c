@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/test.h"
 #include "data/sampler.h"
-#include "exec/exec.h"
+#include "exec/exec_testing.h"
 #include "graph/build.h"
 #include "model/model.h"
 #include "pass/strategy.h"
@@ -42,6 +42,8 @@ struct job {
     int64_t skipped; /* samples of a step before the first one */
     struct exec_part part;
     bool factors;
+    const struct exec_device *device; /* NULL: lanes */
+    bool is_changed;                  /* parameters, between steps, by who has the executor */
     float lr;
     enum status expected;
     struct exec_result results[STEPS];
@@ -93,11 +95,23 @@ static enum status one_step(struct job *job, struct exec *exec, int step)
     return exec_step(exec, &batch, &job->results[step]);
 }
 
+/* As an average of several workers would. */
+static void change_params(struct exec *exec)
+{
+    float *vector = exec_vector(exec, -1);
+
+    CHECK_OK(exec_fetch_params(exec));
+    for (size_t i = 0; i < exec_vector_length(exec); i++)
+        vector[i] *= 0.75F;
+    exec_wrote_params(exec);
+}
+
 static void run_rank(struct job *job, struct comm *comm)
 {
     struct kernel_choices *choices;
-    struct optim_config optim = { .optimizer = optim_find("sgd") };
+    struct optim_config optim = { .optimizer = optim_find(job->is_changed ? "adam" : "sgd") };
     struct exec *exec = NULL;
+    int late = 0; /* a device tells results of steps later */
 
     optim.attrs = optim.optimizer->defaults;
     optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = (double)job->lr };
@@ -110,13 +124,18 @@ static void run_rank(struct job *job, struct comm *comm)
                                         .batch = job->batch,
                                         .part = job->part,
                                         .seed = 5,
+                                        .device = job->device,
                                         .choices = choices,
                                         .optim = optim };
     CHECK_STATUS(job->expected, exec_create(&config, &exec));
     if (exec) {
         CHECK_OK(exec_init_params(exec));
-        for (int s = 0; s < STEPS; s++)
+        for (int s = 0; s < STEPS; s++) {
             CHECK_OK(one_step(job, exec, s));
+            if (job->is_changed)
+                change_params(exec);
+        }
+        CHECK_OK(exec_testing_take_late(exec, true, &late, job->results));
         CHECK_OK(exec_settle(exec));
         CHECK_OK(exec_hash(exec, job->hash));
     }
@@ -172,6 +191,34 @@ static void test_a_part_alone_is_a_job_of_its_samples(void)
             }
         }
     }
+}
+
+/* Also where parameters are changed between steps, beside state that stays where it is. */
+static void test_a_part_on_a_device_has_the_bits_of_lanes(void)
+{
+    struct exec_device device;
+
+    exec_testing_open_cpu(&device);
+    for (int changes = 0; changes < 2; changes++) {
+        for (int64_t samples = 24; samples >= 3;
+             samples -= 7) { /* 3: the part has few or none */
+            struct job lanes = job_of(&dropping, (struct exec_part){ .first = 2, .count = 3 });
+
+            lanes.is_changed = changes;
+            lanes.samples = samples;
+            struct job there = lanes;
+            there.device = &device;
+            run(&lanes);
+            run(&there);
+            CHECK_TEXT(lanes.hash, there.hash);
+            for (int s = 0; s < STEPS; s++) {
+                CHECK(lanes.results[s].loss == there.results[s].loss);
+                CHECK(lanes.results[s].correct == there.results[s].correct);
+                CHECK(lanes.results[s].weight == there.results[s].weight);
+            }
+        }
+    }
+    device.face->close(device.device);
 }
 
 static void test_the_whole_as_a_part_is_the_whole(void)
@@ -242,6 +289,8 @@ static void test_what_is_no_part_is_refused(void)
 const struct test tests[] = {
     { .name = "a part alone is a job of its samples",
       .run = test_a_part_alone_is_a_job_of_its_samples },
+    { .name = "a part on a device has the bits of lanes",
+      .run = test_a_part_on_a_device_has_the_bits_of_lanes },
     { .name = "the whole as a part is the whole",
       .run = test_the_whole_as_a_part_is_the_whole },
     { .name = "random numbers are those of the whole",

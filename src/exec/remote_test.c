@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* remote_test.c - executors that give their sums to a server have the bits of one that updates by itself.
  *
- * The server is a struct: it keeps what workers give and, when all have given a bucket, adds along the tree and
+ * Workers run on lanes or on a device, which is the CPU. The server is a struct: it keeps what workers give and, when all have given a bucket, adds along the tree and
  * updates. Workers take turns in one thread, so that nobody waits: a worker's step needs what all
  * gave in the one before.
  */
@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/test.h"
 #include "data/sampler.h"
-#include "exec/exec.h"
+#include "exec/exec_testing.h"
 #include "exec/vectors.h"
 #include "graph/build.h"
 #include "kernel/float_mode.h"
@@ -65,6 +65,7 @@ struct setup {
     const struct model *model;
     const char *optimizer;
     int workers, threads;
+    const struct exec_device *device; /* that workers run on; NULL: lanes */
     int64_t shards, rows[WORKERS + 1];
     int64_t samples[STEPS];
 };
@@ -171,6 +172,7 @@ static void make_exec(const struct setup *setup, const struct graph *graph,
                                         .part = part,
                                         .remote = worker->server ? &worker->remote : NULL,
                                         .seed = 5,
+                                        .device = worker->server ? setup->device : NULL,
                                         .choices = choices,
                                         .optim = optim_of(setup) };
     CHECK_OK(exec_create(&config, &worker->exec));
@@ -376,8 +378,11 @@ static void test_what_servers_sum_and_update_has_the_bits_of_one_executor(struct
         .threads = 1 + (int)rng_below(rng, 4),
     };
     struct kernel_choices *choices;
+    struct exec_device device;
     char alone[65], served[65];
 
+    exec_testing_open_cpu(&device);
+    setup.device = rng_below(rng, 2) ? &device : NULL;
     do
         setup.shards = counts[rng_below(rng, 8)];
     while (setup.shards < setup.workers);
@@ -393,10 +398,11 @@ static void test_what_servers_sum_and_update_has_the_bits_of_one_executor(struct
     run_alone(&setup, choices, alone);
     run_served(&setup, choices, served);
     if (strcmp(alone, served) != 0)
-        test_fail(__FILE__, __LINE__, "%s, %s: %d workers of %d threads, %d shards differ",
+        test_fail(__FILE__, __LINE__, "%s, %s: %d workers of %d threads%s, %d shards differ",
                   setup.model->name, setup.optimizer, setup.workers, setup.threads,
-                  (int)setup.shards);
+                  setup.device ? " with devices" : "", (int)setup.shards);
     kernel_choices_destroy(choices);
+    device.face->close(device.device);
 }
 
 /* The graph says whether there are servers, and so must the configuration. */
