@@ -97,16 +97,21 @@ void elastic_destroy(struct elastic *elastic)
     mem_free(elastic);
 }
 
+bool elastic_is_due(const struct elastic *elastic, uint64_t step)
+{
+    return step >= elastic->next;
+}
+
 enum status elastic_before(struct elastic *elastic, uint64_t step, uint32_t says, bool *out_met,
                            struct ps_heard *out_heard)
 {
     struct ps_client *client = elastic->config.client;
     const double at = clock_seconds();
 
-    *out_met = step >= elastic->next;
+    *out_met = elastic_is_due(elastic, step);
     if (!*out_met)
         return STATUS_OK;
-    TRY(exec_settle(elastic->config.exec));
+    TRY(exec_fetch_params(elastic->config.exec));
     memcpy(elastic->shown, exec_vector(elastic->config.exec, -1),
            elastic->length * sizeof(float));
     for (int b = 0; b < elastic->config.buckets; b++)
@@ -158,9 +163,10 @@ static enum status end_exchange(struct elastic *elastic, double lr)
     float *own = exec_vector(elastic->config.exec, -1);
 
     TRY(await_all(elastic));
-    TRY(exec_settle(elastic->config.exec));
+    TRY(exec_fetch_params(elastic->config.exec));
     for (size_t i = 0; i < elastic->length; i++)
         own[i] = elastic->pull[i] != 0 ? own[i] - elastic->pull[i] : own[i];
+    exec_wrote_params(elastic->config.exec);
     elastic->is_out = false;
     elastic->seen.distance = distance_of(elastic);
     elastic->seen.comm_s = elastic->begun_s + clock_seconds() - at;
@@ -171,18 +177,22 @@ static enum status end_exchange(struct elastic *elastic, double lr)
     return STATUS_OK;
 }
 
-enum status elastic_after(struct elastic *elastic, const struct exec_result *result,
-                          double seconds, double lr)
+void elastic_add(struct elastic *elastic, const struct exec_result *result, double seconds)
 {
-    elastic->seen.is_new = false;
     elastic->since.loss += result->loss * (double)result->weight;
     elastic->since.correct += result->correct;
     elastic->since.samples += result->samples;
     elastic->since.weight += result->weight;
-    elastic->steps_since++;
     elastic->seconds_since += seconds;
     elastic->loss_since += result->loss * (double)result->weight;
     elastic->weight_since += (double)result->weight;
+}
+
+enum status elastic_after(struct elastic *elastic, double seconds, double lr)
+{
+    elastic->seen.is_new = false;
+    elastic->steps_since++;
+    elastic->seconds_since += seconds;
     if (!elastic->is_out)
         return STATUS_OK;
     const uint64_t step = elastic->next;
@@ -205,11 +215,12 @@ static void exchange_vectors(struct elastic *elastic)
         own[i] = elastic->pull[i];
         elastic->pull[i] = kept;
     }
+    exec_wrote_params(elastic->config.exec);
 }
 
 enum status elastic_lend_center(struct elastic *elastic)
 {
-    TRY(exec_settle(elastic->config.exec));
+    TRY(exec_fetch_params(elastic->config.exec));
     TRY(ps_get(elastic->config.client, -1, elastic->pull));
     exchange_vectors(elastic);
     elastic->is_lent = true;

@@ -36,13 +36,16 @@ MUST_CHECK enum status elastic_create(const struct elastic_config *config, uint6
                                       struct elastic **out);
 void elastic_destroy(struct elastic *elastic); /* NULL is allowed */
 
+/* What a step gave is known, after so many seconds of waiting for it alone. The next exchange tells it. */
+void elastic_add(struct elastic *elastic, const struct exec_result *result, double seconds);
+/* Is there an exchange before this step? */
+bool elastic_is_due(const struct elastic *elastic, uint64_t step);
 /* Before a step: begins an exchange if one is due; *out_heard then has what was heard from all workers, and
  * *out_met is true. `says` goes to them. */
 MUST_CHECK enum status elastic_before(struct elastic *elastic, uint64_t step, uint32_t says,
                                       bool *out_met, struct ps_heard *out_heard);
-/* After it: ends the exchange. lr: of the step. */
-MUST_CHECK enum status elastic_after(struct elastic *elastic, const struct exec_result *result,
-                                     double seconds, double lr);
+/* After it, which took so many seconds: ends the exchange. lr: of the step. */
+MUST_CHECK enum status elastic_after(struct elastic *elastic, double seconds, double lr);
 
 /* What the exchanges so far showed. */
 struct elastic_seen {

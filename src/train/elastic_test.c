@@ -83,8 +83,10 @@ static enum status take_turn(struct trial *trial, struct elastic *elastic, struc
     if (elastic)
         TRY(elastic_before(elastic, (uint64_t)step, 1U << rank, &met, &heard));
     TRY(one_step(exec, rank, step, &result));
-    if (elastic)
-        TRY(elastic_after(elastic, &result, 0.001, 0.125));
+    if (elastic) {
+        elastic_add(elastic, &result, 0);
+        TRY(elastic_after(elastic, 0.001, 0.125));
+    }
     TRY(exec_settle(exec));
     trial->after[rank][step] = point_of(exec);
     trial->met[rank][step] = met;

@@ -133,15 +133,19 @@ void local_resume(struct local *local, uint64_t number)
     local->is_fresh = true;
 }
 
-bool local_step(struct local *local, uint64_t number, const struct exec_result *result,
-                double seconds)
+bool local_step(struct local *local, uint64_t number, double seconds)
 {
     local->is_fresh = false;
-    local->since.loss += result->loss * (double)result->weight;
-    local->since.weight += result->weight;
     local->since.seconds += seconds;
     local->steps_since++;
     return number >= local->next;
+}
+
+void local_add(struct local *local, const struct exec_result *result, double seconds)
+{
+    local->since.loss += result->loss * (double)result->weight;
+    local->since.weight += result->weight;
+    local->since.seconds += seconds;
 }
 
 /* Meetings ------------------------------------------------------------------------------------ */
@@ -152,7 +156,7 @@ static enum status make_mean(struct local *local)
     float *mean = local->mean;
     const float inverse = 1 / (float)local->size;
 
-    TRY(exec_settle(local->config.exec));
+    TRY(exec_fetch_params(local->config.exec));
     memcpy(mean, exec_vector(local->config.exec, -1), local->length * sizeof(float));
     if (local->size == 1)
         return STATUS_OK;
@@ -262,6 +266,7 @@ enum status local_meet(struct local *local, uint64_t number, double lr, uint32_t
     if (local->anchor)
         take_outer_step(local);
     memcpy(exec_vector(local->config.exec, -1), local->mean, local->length * sizeof(float));
+    exec_wrote_params(local->config.exec);
     TRY(comm_all_gather(local->config.comm, &mine, local->all, SAID, DTYPE_F64));
     account(local);
     *out = look_back(local, lr);
@@ -284,6 +289,7 @@ static void exchange(struct local *local)
         own[i] = local->mean[i];
         local->mean[i] = kept;
     }
+    exec_wrote_params(local->config.exec);
 }
 
 enum status local_lend_mean(struct local *local)

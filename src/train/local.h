@@ -35,9 +35,10 @@ struct local_config {
 MUST_CHECK enum status local_create(const struct local_config *config, struct local **out);
 void local_destroy(struct local *local); /* NULL is allowed */
 
-/* A step was done: `number` steps are now. Is it time to meet? The same on all workers. */
-bool local_step(struct local *local, uint64_t number, const struct exec_result *result,
-                double seconds);
+/* A step was done, in so many seconds: `number` steps are now. Is it time to meet? The same on all workers. */
+bool local_step(struct local *local, uint64_t number, double seconds);
+/* What a step gave is known, after so many seconds of waiting for it alone. Before the meeting that follows the step. */
+void local_add(struct local *local, const struct exec_result *result, double seconds);
 
 /* What a meeting showed, the same on all workers. */
 struct local_met {

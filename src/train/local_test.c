@@ -78,7 +78,8 @@ static enum status train(struct trial *trial, struct local *local, struct exec *
     for (int s = 0; s < trial->steps; s++) {
         struct exec_result result;
         TRY(one_step(trial, exec, rank, s, &result));
-        if (!local_step(local, (uint64_t)s + 1, &result, 0.001))
+        local_add(local, &result, 0);
+        if (!local_step(local, (uint64_t)s + 1, 0.001))
             continue;
         if (meeting == MEETINGS)
             return FAIL(STATUS_MISMATCH, "more meetings than expected");

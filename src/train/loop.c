@@ -80,29 +80,6 @@ static void tell_new_interval(struct rank *rank, const char *what, int64_t inter
         log_line(LOG_INFO, "%s", text);
 }
 
-/* Workers with executors of their own meet when it is time, and at the end. */
-static enum status meet_if_due(struct rank *rank, const struct exec_result *result,
-                               double seconds)
-{
-    struct local *local = rank->own.local;
-    const uint64_t number = rank->step + 1;
-
-    if (!local)
-        return STATUS_OK;
-    rank->meets =
-        local_step(local, number, result, seconds) || (int64_t)number == rank->job->total_steps;
-    rank->heard = 0;
-    if (!rank->meets)
-        return STATUS_OK;
-    const double lr = schedule_lr(&rank->job->optim.schedule, rank->step);
-    TRY(local_meet(local, number, lr, wishes(rank), &rank->own.met));
-    rank->heard = rank->own.met.heard;
-    if (rank->is_first && rank->own.met.is_new)
-        tell_new_interval(rank, "averages", rank->own.met.interval, rank->own.met.comm_s,
-                          rank->own.met.variance);
-    return STATUS_OK;
-}
-
 /* The step, and with --slow a rank's sleep after it. */
 static enum status run_step(struct rank *rank, const struct batch *batch,
                             struct exec_result *out)
@@ -147,14 +124,26 @@ static enum status tick(struct rank *rank, const struct batch *batch,
     return STATUS_OK;
 }
 
-/* What a step gave, once it is known. */
+static enum status check_loss(const struct rank *rank, const struct exec_result *result)
+{
+    return isfinite(result->loss)
+               ? STATUS_OK
+               : FAIL(STATUS_MISMATCH,
+                      "the loss is not a finite number at step %llu: lower --lr, or "
+                      "use --clip 1 or --warmup",
+                      (unsigned long long)rank->known);
+}
+
+static void spend(struct rank *rank, double seconds)
+{
+    rank->interval.seconds += seconds;
+    rank->epoch.seconds += seconds;
+}
+
+/* What a step gave, once it is known; with servers, what was heard of it. */
 static enum status add_result(struct rank *rank, const struct exec_result *result)
 {
-    if (!isfinite(result->loss))
-        return FAIL(STATUS_MISMATCH,
-                    "the loss is not a finite number at step %llu: lower --lr, or "
-                    "use --clip 1 or --warmup",
-                    (unsigned long long)rank->known);
+    TRY(check_loss(rank, result));
     rank->known++;
     rank_add(&rank->interval, result);
     rank_add(&rank->epoch, result);
@@ -175,8 +164,18 @@ static enum status tell_if_due(struct rank *rank)
     return rank_tell_interval(rank);
 }
 
+/* What a worker that trains alone tells the others of its own step when they meet. */
+static void add_own(struct rank *rank, const struct exec_result *result, double seconds)
+{
+    if (rank->own.local)
+        local_add(rank->own.local, result, seconds);
+    if (rank->own.served)
+        served_add(rank->own.served, result, seconds);
+}
+
 /* Of steps that a device was still at: those that must be taken now, or all. What a device takes for steps is the time
- * that is spent here. */
+ * that is spent here. Workers that average tell of an interval together, after a step; those with a center count what they
+ * hear of all. */
 static enum status add_late_results(struct rank *rank, bool all)
 {
     struct exec_result result;
@@ -186,14 +185,44 @@ static enum status add_late_results(struct rank *rank, bool all)
         const double begin = clock_seconds();
         TRY(exec_take_result(rank->exec, all, &result, &taken));
         const double seconds = clock_seconds() - begin;
-        rank->interval.seconds += seconds;
-        rank->epoch.seconds += seconds;
+        spend(rank, seconds);
         if (!taken)
             break;
+        add_own(rank, &result, seconds);
+        if (rank->own.served) {
+            TRY(check_loss(rank, &result));
+            continue;
+        }
         rank->in_flight -= result.samples;
         TRY(add_result(rank, &result));
-        TRY(tell_if_due(rank));
+        if (!rank->own.local)
+            TRY(tell_if_due(rank));
     }
+    return STATUS_OK;
+}
+
+/* Workers with executors of their own meet when it is time, and at the end. */
+static enum status meet_if_due(struct rank *rank, double step_seconds)
+{
+    struct local *local = rank->own.local;
+    const uint64_t number = rank->step + 1;
+
+    if (!local)
+        return STATUS_OK;
+    rank->meets =
+        local_step(local, number, step_seconds) || (int64_t)number == rank->job->total_steps;
+    rank->heard = 0;
+    if (!rank->meets)
+        return STATUS_OK;
+    TRY(add_late_results(rank, true));
+    const double lr = schedule_lr(&rank->job->optim.schedule, rank->step);
+    const double begin = clock_seconds();
+    TRY(local_meet(local, number, lr, wishes(rank), &rank->own.met));
+    spend(rank, clock_seconds() - begin);
+    rank->heard = rank->own.met.heard;
+    if (rank->is_first && rank->own.met.is_new)
+        tell_new_interval(rank, "averages", rank->own.met.interval, rank->own.met.comm_s,
+                          rank->own.met.variance);
     return STATUS_OK;
 }
 
@@ -201,8 +230,10 @@ static enum status one_step(struct rank *rank)
 {
     const struct batch *batch;
     struct exec_result result;
-    const double begin = clock_seconds();
 
+    if (rank->own.served && served_is_due(rank->own.served, rank->step))
+        TRY(add_late_results(rank, true)); /* the exchange tells of them */
+    const double begin = clock_seconds();
     switch_trace(rank);
     const int64_t traced = trace_begin(rank->row);
     TRY(loader_next(rank->loader, &batch));
@@ -214,19 +245,21 @@ static enum status one_step(struct rank *rank)
     rank->heard = result.heard;
     rank->samples += batch->samples;
     rank->tokens += batch->weight;
-    if (result.is_late)
-        rank->in_flight += batch->samples;
-    else
+    if (!result.is_late) {
+        TRY(add_late_results(rank, true)); /* of a step before one without samples */
         rank->known = rank->step;
-    if (!result.is_late && !isfinite(result.loss))
-        return add_result(rank, &result); /* before anybody hears of it */
+        TRY(check_loss(rank, &result)); /* before anybody hears of it */
+        add_own(rank, &result, 0);
+    }
     TRY(tick(rank, batch, &result));
     loader_done(rank->loader, batch);
-    TRY(meet_if_due(rank, &result, clock_seconds() - begin));
     const double seconds = clock_seconds() - begin;
-    rank->interval.seconds += seconds;
-    rank->epoch.seconds += seconds;
-    return result.is_late ? STATUS_OK : add_result(rank, &result);
+    spend(rank, seconds);
+    if (result.is_late)
+        rank->in_flight += result.samples;
+    else
+        TRY(add_result(rank, &result));
+    return meet_if_due(rank, seconds);
 }
 
 /* A step that the others did without this worker, which came too late: it leaves its samples out. */
@@ -264,8 +297,10 @@ static enum status after_step(struct rank *rank, bool *stop)
     const bool saves = s->checkpoint_every ? number % (uint64_t)s->checkpoint_every == 0
                                            : ends_epoch || (rank->heard & SAVE);
 
+    const bool tells = rank->own.local && number % (uint64_t)s->log_every == 0;
+
     *stop = rank->heard & STOP;
-    TRY(add_late_results(rank, ends_epoch || saves || is_last || *stop));
+    TRY(add_late_results(rank, ends_epoch || saves || is_last || *stop || tells));
     if (rank->own.served && (is_last || *stop))
         TRY(meet_at_servers(rank));
     if (!rank_leads(rank))
@@ -299,8 +334,10 @@ enum status rank_run_steps(struct rank *rank)
     rank->known = rank->told = rank->begins;
     for (rank->step = rank->begins; (int64_t)rank->step < rank->job->total_steps && !stop;
          rank->step++) {
-        if (!rank->own.local && !rank_is_together(rank->job, rank->step))
+        if (!rank->own.local && !rank_is_together(rank->job, rank->step)) {
+            TRY(add_late_results(rank, true));
             TRY(rank_part(rank));
+        }
         if (rank->step < rank->next)
             TRY(skip_step(rank));
         else

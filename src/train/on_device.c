@@ -96,10 +96,9 @@ static enum status check_data(const struct job *job)
         return FAIL(STATUS_USAGE,
                     "--data-on device: the device cpu reads samples where they are: use "
                     "--device cuda");
-    if (axes_are_a_grid(&job->axes) || axes_are_private(&job->axes))
+    if (axes_are_a_grid(&job->axes))
         return FAIL(STATUS_USAGE,
-                    "--data-on device: ranks that share layers or train alone read samples "
-                    "here: use auto");
+                    "--data-on device: ranks that share layers read samples here: use auto");
     return STATUS_OK;
 }
 
@@ -119,6 +118,12 @@ static bool adapts(const struct settings *settings)
     return optimizer && optim_adapts(optimizer);
 }
 
+/* Ranks with executors of their own. */
+static bool is_own(const struct job *job)
+{
+    return axes_are_private(&job->axes) || job->axes.servers;
+}
+
 enum status on_device_check(const struct job *job)
 {
     const struct settings *s = &job->settings;
@@ -126,10 +131,16 @@ enum status on_device_check(const struct job *job)
         bool is_refused;
         const char *flag, *why;
     } rules[] = {
-        { axes_are_private(&job->axes) || job->axes.servers, "--strategy",
-          "workers with parameters of their own run on the cpu alone as yet" },
-        { s->ranks > 1 && job->axes.meet > MEET_ALLREDUCE, "--meet",
-          "ranks there meet as mirrored does" },
+        { is_own(job) && precision_of(s->precision) == DTYPE_F16, "--precision fp16",
+          "ranks that make steps of their own would each have a scale of losses: use bf16" },
+        { is_own(job) && draws(s), "--rounding stochastic",
+          "servers and averages leave parameters in f32: use nearest" },
+        { job->axes.servers && axes_are_a_grid(&job->axes), "--split",
+          "workers with servers there have all layers" },
+        { s->ranks > 1 && job->axes.meet == MEET_CENTRAL, "--meet central",
+          "every device has a copy; with --strategy ps a server has the one that is updated" },
+        { s->ranks > 1 && job->axes.meet == MEET_PARALLAX, "--meet parallax",
+          "gradients of tables have all their rows there: use allreduce" },
         { job->axes.zero > 1 && job->axes.pp > 1, "--split zero",
           "stages there hold parts of the state alone, which is zero=1" },
         { job->axes.zero > 1 && adapts(s), "--split zero",
@@ -201,9 +212,10 @@ static enum status find_apart(const struct job *job)
 enum status on_device_find(const struct job *job)
 {
     const struct device_face *face;
+    const int64_t processes = job->settings.ranks + job->settings.spares + job->axes.servers;
 
-    return on_device(job) && job->settings.ranks > 1 ? find_apart(job)
-                                                     : device_find(job->settings.device, &face);
+    return on_device(job) && processes > 1 ? find_apart(job)
+                                           : device_find(job->settings.device, &face);
 }
 
 /* A number that ranks of one machine have in common, and those of others have not. */
@@ -316,7 +328,7 @@ enum status on_device_keep(const struct job *job, const struct exec_device *devi
 
     *out_kept = 0;
     if (!device->face || train == 0 || strcmp(where, "host") == 0 ||
-        axes_are_a_grid(&job->axes) || axes_are_private(&job->axes))
+        axes_are_a_grid(&job->axes))
         return STATUS_OK;
     if (!keeps)
         TRY(is_little(job, device, train + test, &keeps));

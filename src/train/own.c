@@ -160,6 +160,22 @@ static enum status hand_over(struct rank *rank, struct exec *from)
     return status;
 }
 
+/* The loader goes on as it began: what the device of the executor before has held, this one's holds. */
+static enum status keep_again(struct rank *rank)
+{
+    const size_t before = rank->kept_bytes;
+
+    if (!before)
+        return STATUS_OK;
+    TRY(on_device_keep(rank->job, &rank->device, rank->exec, &rank->kept_bytes));
+    return rank->kept_bytes
+               ? STATUS_OK
+               : FAIL(
+                     STATUS_NO_MEMORY,
+                     "%zu MB of samples have no room on device %s any more: use --data-on host",
+                     before / 1000000, rank->job->settings.device);
+}
+
 /* Workers part: from this step on each has an executor of its own. */
 enum status rank_part(struct rank *rank)
 {
@@ -176,6 +192,7 @@ enum status rank_part(struct rank *rank)
     exec_destroy(own->together);
     own->together = NULL;
     TRY(exec_publish(rank->exec));
+    TRY(keep_again(rank));
     local_resume(own->local, rank->step);
     own->met.interval = local_interval(own->local)->now;
     if (rank->is_first)

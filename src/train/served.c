@@ -505,6 +505,17 @@ static struct exec_result news(const struct ps_tick *now, const struct ps_tick *
     };
 }
 
+bool served_is_due(const struct served *served, uint64_t step)
+{
+    return has_center(served) && elastic_is_due(served->elastic, step);
+}
+
+void served_add(struct served *served, const struct exec_result *own, double seconds)
+{
+    if (has_center(served))
+        elastic_add(served->elastic, own, seconds);
+}
+
 enum status served_before(struct served *served, uint64_t step, uint32_t says)
 {
     const double begin = clock_seconds();
@@ -520,12 +531,12 @@ enum status served_before(struct served *served, uint64_t step, uint32_t says)
 
 /* Clocks of a center count exchanges. */
 static enum status end_own_step(struct served *served, const struct batch *batch,
-                                const struct exec_result *own, struct served_heard *out)
+                                struct served_heard *out)
 {
     const double lr = schedule_lr(&served->job->optim.schedule, batch->step);
     const double begin = clock_seconds();
 
-    TRY(elastic_after(served->elastic, own, begin - served->step_began, lr));
+    TRY(elastic_after(served->elastic, begin - served->step_began, lr));
     served->tick += clock_seconds() - begin;
     *out = (struct served_heard){ .next = batch->step + 1 };
     if (!served->has_exchanged)
@@ -544,7 +555,7 @@ enum status served_tick(struct served *served, const struct batch *batch,
     static const struct ps_tick nothing;
 
     if (has_center(served))
-        return end_own_step(served, batch, own, out);
+        return end_own_step(served, batch, out);
     const struct ps_tick tick = { .loss = own->loss * (double)own->weight,
                                   .correct = own->correct,
                                   .samples = batch->rows,
@@ -572,6 +583,7 @@ enum status served_collect(struct served *served)
 
     for (int state = -1; state < states; state++)
         TRY(ps_get(served->client, state, exec_vector(served->exec, state)));
+    exec_wrote_params(served->exec);
     return STATUS_OK;
 }
 

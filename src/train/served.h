@@ -51,6 +51,10 @@ MUST_CHECK enum status served_begin(struct served *served, struct exec *exec, ui
  * the others have come to their end. After served_begin. */
 int served_place(const struct served *served);
 
+/* With a center: does the worker exchange with it before this step? What it tells then are the steps that were added: as soon
+ * as it is known what they gave, after so many seconds of waiting for that alone. */
+bool served_is_due(const struct served *served, uint64_t step);
+void served_add(struct served *served, const struct exec_result *own, double seconds);
 /* With a center, before a step: exchanges with it if that is due (elastic.h). says: bits that all workers hear. */
 MUST_CHECK enum status served_before(struct served *served, uint64_t step, uint32_t says);
 
