@@ -13,8 +13,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernel/device_testing.h"
-#include "kernel/measure.h"
+#include "kernel/device_measure.h"
 #include "kernel/precision.h"
 
 /* Lines as kernel_parse reads them, by model. A line that begins with # is a heading. */
@@ -159,7 +158,7 @@ static enum status time_kernel(const struct device_place *place, const struct ke
     TRY(kernel_trial_create(kernel_find(problem->op, "reference"), problem, KERNEL_FILL_NORMAL,
                             1, &trial));
     const enum status status =
-        device_testing_time(place, kernel, there, kernel_trial_call(trial), out_seconds);
+        device_measure(place, kernel, there, kernel_trial_call(trial), out_seconds);
     kernel_trial_destroy(trial);
     return status;
 }

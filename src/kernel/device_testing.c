@@ -9,29 +9,6 @@
 #include "kernel/precision.h"
 
 enum { GUARD_BYTES = 256, GUARD = 0xA5, POISON = 0xFB, PLACES = KERNEL_IN + KERNEL_OUT + 2 };
-enum { TIMES = 7, RUNS = 20 };
-
-enum status device_place_open(const char *name, struct device_place *out)
-{
-    struct device_place place;
-
-    TRY(device_find(name, &place.face));
-    TRY(place.face->open(0, &place.device));
-    const enum status status = place.face->stream->create(place.device, &place.stream);
-    if (status != STATUS_OK) {
-        place.face->close(place.device);
-        return status;
-    }
-    *out = place;
-    return STATUS_OK;
-}
-
-void device_place_close(struct device_place *place)
-{
-    place->face->stream->destroy(place->stream);
-    place->face->close(place->device);
-}
-
 /* A buffer and what the host thinks is in it. */
 struct buffer {
     char *block;    /* on the device: guard, contents, guard */
@@ -85,37 +62,13 @@ static void change(void *to, enum dtype to_dtype, const void *from, enum dtype f
     cpu->convert(NULL, to, to_dtype, from, from_dtype, (size_t)shape_count(shape));
 }
 
-/* A tensor's elements as another has them: in another type, of a filter in the other order. */
-static enum status carry(void *to, const struct kernel_tensor *wanted, const void *from,
-                         const struct kernel_tensor *is)
-{
-    const size_t count = (size_t)shape_count(&is->shape);
-    const struct device_face *cpu;
-    void *turned = NULL;
-
-    TRY(device_find("cpu", &cpu));
-    if (is->layout != wanted->layout) {
-        const size_t outputs = (size_t)is->shape.dim[0];
-        const size_t rows = is->layout == LAYOUT_OHWI ? outputs : count / outputs;
-        TRY(mem_alloc(count, dtype_size(is->dtype), &turned));
-        cpu->turn(NULL, turned, from, is->dtype, rows, count / rows);
-        from = turned;
-    }
-    if (is->dtype == wanted->dtype)
-        memcpy(to, from, bytes_of(is));
-    else
-        change(to, wanted->dtype, from, is->dtype, &is->shape);
-    mem_free(turned);
-    return STATUS_OK;
-}
-
 static enum status add_input(struct trial *trial, const struct kernel_call *host, int i)
 {
     const struct kernel_tensor *there = &trial->problem.in[i];
     void *made, *memory;
 
     TRY(mem_alloc(bytes_of(there) + 1, 1, &made));
-    enum status status = carry(made, there, host->in[i], &host->problem->in[i]);
+    enum status status = device_carry(made, there, host->in[i], &host->problem->in[i]);
     if (status == STATUS_OK)
         status = add_buffer(trial, bytes_of(there), made, &memory);
     mem_free(made);
@@ -160,13 +113,12 @@ static void tear_down(struct trial *trial)
     }
 }
 
-static enum status capture(struct trial *trial, int runs, struct device_graph **out)
+static enum status capture(struct trial *trial, struct device_graph **out)
 {
     const struct device_place *p = trial->place;
 
     TRY(p->face->graph->begin(p->stream));
-    for (int i = 0; i < runs; i++)
-        trial->kernel->run(&trial->call);
+    trial->kernel->run(&trial->call);
     return p->face->graph->end(p->stream, out);
 }
 
@@ -176,7 +128,7 @@ static enum status run_way(struct trial *trial, enum device_way way)
     struct device_graph *graph = NULL;
 
     if (way == DEVICE_GRAPH && p->face->graph) {
-        TRY(capture(trial, 1, &graph));
+        TRY(capture(trial, &graph));
         enum status status = p->face->graph->launch(graph, p->stream);
         if (status == STATUS_OK)
             status = p->face->stream->wait(p->stream);
@@ -216,8 +168,8 @@ static enum status bring_back(const struct trial *trial, const struct kernel_cal
         status = FAIL(STATUS_CORRUPT, "%s of %s wrote beside its outputs, at buffer %d",
                       trial->kernel->name, trial->problem.op, number);
     if (status == STATUS_OK && output >= 0)
-        status = carry(host->out[output], &host->problem->out[output], now + trial->guard,
-                       &trial->problem.out[output]);
+        status = device_carry(host->out[output], &host->problem->out[output],
+                              now + trial->guard, &trial->problem.out[output]);
     mem_free(now);
     return status;
 }
@@ -250,74 +202,6 @@ enum status device_testing_run(const struct device_place *place, const struct ke
     struct trial trial = { .place = place, .kernel = kernel, .problem = *there };
     const enum status status = run_trial(&trial, host, way);
 
-    tear_down(&trial);
-    return status;
-}
-
-/* Time --------------------------------------------------------------------------------- */
-
-static int compare_numbers(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Milliseconds of a run: of a graph of several, or of several in turn. */
-static enum status time_runs(struct trial *trial, struct device_graph *graph,
-                             struct device_event *const events[2], double *out_ms)
-{
-    const struct device_place *p = trial->place;
-
-    TRY(p->face->stream->record(p->stream, events[0]));
-    if (graph)
-        TRY(p->face->graph->launch(graph, p->stream));
-    for (int i = 0; !graph && i < RUNS; i++)
-        trial->kernel->run(&trial->call);
-    TRY(p->face->stream->record(p->stream, events[1]));
-    TRY(p->face->stream->wait(p->stream));
-    TRY(p->face->stream->elapsed(events[0], events[1], out_ms));
-    *out_ms /= RUNS;
-    return STATUS_OK;
-}
-
-static enum status time_trial(struct trial *trial, const struct kernel_call *host,
-                              struct device_event *const events[2], struct device_graph **graph,
-                              double *out_seconds)
-{
-    double ms[TIMES];
-
-    TRY(set_up(trial, host));
-    TRY(run_way(trial, DEVICE_ONCE));
-    if (trial->place->face->graph)
-        TRY(capture(trial, RUNS, graph));
-    TRY(time_runs(trial, *graph, events, &ms[0]));
-    for (int i = 0; i < TIMES; i++)
-        TRY(time_runs(trial, *graph, events, &ms[i]));
-    qsort(ms, TIMES, sizeof ms[0], compare_numbers);
-    *out_seconds = ms[TIMES / 2] * 1e-3;
-    return STATUS_OK;
-}
-
-enum status device_testing_time(const struct device_place *place, const struct kernel *kernel,
-                                const struct kernel_problem *there,
-                                const struct kernel_call *host, double *out_seconds)
-{
-    struct trial trial = { .place = place, .kernel = kernel, .problem = *there };
-    struct device_event *events[2] = { NULL };
-    struct device_graph *graph = NULL;
-    enum status status = place->face->stream->event_create(place->device, &events[0]);
-
-    if (status == STATUS_OK)
-        status = place->face->stream->event_create(place->device, &events[1]);
-    if (status == STATUS_OK)
-        status = time_trial(&trial, host, events, &graph, out_seconds);
-    if (graph)
-        place->face->graph->destroy(graph);
-    for (int i = 0; i < 2; i++) {
-        if (events[i])
-            place->face->stream->event_destroy(events[i]);
-    }
     tear_down(&trial);
     return status;
 }

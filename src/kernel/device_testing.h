@@ -4,18 +4,7 @@
 #ifndef KERNEL_DEVICE_TESTING_H
 #define KERNEL_DEVICE_TESTING_H
 
-#include "kernel/device.h"
-
-/* A device that tests run on. */
-struct device_place {
-    const struct device_face *face;
-    struct device *device;
-    struct device_stream *stream;
-};
-
-/* Opens device 0 of that name. */
-MUST_CHECK enum status device_place_open(const char *name, struct device_place *out);
-void device_place_close(struct device_place *place);
+#include "kernel/device_measure.h"
 
 /* How a call is run. */
 enum device_way {
@@ -33,12 +22,6 @@ MUST_CHECK enum status device_testing_run(const struct device_place *place,
                                           const struct kernel *kernel,
                                           const struct kernel_problem *there,
                                           const struct kernel_call *host, enum device_way way);
-
-/* Median seconds of a run, by events around graphs of several; random inputs. */
-MUST_CHECK enum status device_testing_time(const struct device_place *place,
-                                           const struct kernel *kernel,
-                                           const struct kernel_problem *there,
-                                           const struct kernel_call *host, double *out_seconds);
 
 /* The CPU as a device that computes in bf16 or f16, for tests of who runs such plans: its kernels are the references, with tensors
  * that are bf16 widened before and narrowed after. Has neither driver nor graphs. */
