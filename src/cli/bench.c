@@ -12,7 +12,6 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "cli/cli.h"
-#include "kernel/measure.h"
 #include "train/train.h"
 
 static bool json;
@@ -165,24 +164,12 @@ static enum status bench_train(struct settings *settings, const struct cluster *
 
 /* kernel and tune ----------------------------------------------------------------------- */
 
-static enum status bench_kernel(const char *text)
+static void print_kernel(void *arg, const struct kernel *kernel, double seconds)
 {
-    struct kernel_problem problem;
-
-    if (kernel_parse(text, &problem) != STATUS_OK)
-        return FAIL(STATUS_USAGE, "%s", status_message());
-    for (size_t i = 0; kernel_at(i); i++) {
-        const struct kernel *kernel = kernel_at(i);
-        double seconds;
-        if (strcmp(kernel->op, problem.op) != 0 ||
-            (kernel->can_run && !kernel->can_run(&problem)))
-            continue;
-        TRY(kernel_measure(kernel, &problem, NULL, &seconds));
-        printf(json ? "{\"bench\": \"kernel\", \"kernel\": \"%s\", \"us\": %.3f}\n"
-                    : "%-10s %10.2f us\n",
-               kernel->name, 1e6 * seconds);
-    }
-    return STATUS_OK;
+    (void)arg;
+    printf(json ? "{\"bench\": \"kernel\", \"kernel\": \"%s\", \"us\": %.3f}\n"
+                : "%-10s %10.2f us\n",
+           kernel->name, 1e6 * seconds);
 }
 
 static void tell_line(void *arg, const char *line)
@@ -196,13 +183,14 @@ static enum status bench_tune(struct settings *settings)
 {
     const struct model *model;
     const char *home = getenv("HOME");
-    char file[SETTINGS_TEXT], folder[SETTINGS_TEXT];
+    char file[SETTINGS_TEXT] = "", folder[SETTINGS_TEXT];
     struct job *job;
 
     if (!path && !home)
         return FAIL(STATUS_USAGE, "HOME is not set: say where with --write FILE");
     snprintf(folder, sizeof folder, "%s/.config/tutti", home ? home : "");
-    snprintf(file, sizeof file, "%.900s/kernels.json", folder);
+    if (home)
+        (void)train_table_path(home, settings->device, file);
     TRY(cli_find_model(settings->model, &model));
     TRY(job_create(settings, model, JOB_GRAPH, &job));
     enum status status = path ? STATUS_OK : file_make_folder(folder);
@@ -266,7 +254,7 @@ static enum status run(const struct args *args)
     if (elsewhere && strcmp(what, "train") != 0)
         return FAIL(STATUS_USAGE, "bench %s measures this machine: it takes no --hosts", what);
     if (strcmp(what, "kernel") == 0)
-        return bench_kernel(words[1]);
+        return train_time_kernels(words[1], &settings, print_kernel, NULL);
     snprintf(settings.model, sizeof settings.model, "%s", words[1]);
     return strcmp(what, "train") == 0 ? bench_train(&settings, &cluster, elsewhere)
                                       : bench_tune(&settings);

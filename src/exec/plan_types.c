@@ -124,8 +124,6 @@ enum status plan_choose(const struct maker *maker, const struct node *node,
                         const struct kernel_problem *problem,
                         const struct kernel_choices *choices, const struct kernel **out)
 {
-    char text[KERNEL_TEXT];
-
     if (!maker->target || maker->target->face->kernel_at == kernel_at) {
         const struct kernel *own = kernel_find(problem->op, "own");
         if (has_own_sums(node, problem) && own && (!own->can_run || own->can_run(problem))) {
@@ -134,10 +132,8 @@ enum status plan_choose(const struct maker *maker, const struct node *node,
         }
         return kernel_choose(choices, problem, out);
     }
-    *out = device_kernel(maker->target->face, problem);
-    return *out ? STATUS_OK
-                : FAIL(STATUS_UNSUPPORTED, "device %s has no kernel for %s",
-                       maker->target->face->name, kernel_print(problem, text));
+    return kernel_choose_on(choices, maker->target->face, maker->target->precision, problem,
+                            out);
 }
 
 enum status plan_find_kernel(const struct maker *maker, const struct node *node,

@@ -8,6 +8,13 @@
  *
  * A line is refused when the file is read, not when it is used: its key is parsed back to
  * a problem, and the kernel must exist and be able to run it.
+ *
+ * That of a device has its name in place of the instruction set, and keys begin with the precision:
+ *
+ *   { "device": "cuda",
+ *     "choices": { "bf16 attention_grad 64x256x1152 ... heads 6 causal": "hopper", ... } }
+ *
+ * Who reads it need not have opened the device; whether it has the kernel shows when a plan is made.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +26,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "kernel/device.h"
 #include "kernel/kernel.h"
 
 enum { FILE_MAX = 16 << 20 };
@@ -147,15 +155,17 @@ static const char *const rough[] = { "winograd", "amx_pairs" };
 static const char *const order[] = { "own", "onednn", "openblas", "reference" };
 
 struct line {
-    const char *problem; /* as kernel_print writes it */
-    const struct kernel *kernel;
+    const char *problem;         /* as kernel_print writes it; a device's, behind a precision */
+    const struct kernel *kernel; /* NULL: a device's */
+    const char *name;            /* of the kernel */
 };
 
 struct kernel_choices {
     struct arena *arena; /* the keys */
     struct line *lines;  /* sorted by problem */
     size_t n_lines;
-    bool exact; /* no rough kernels */
+    const char *device; /* whose lines they are; NULL: this processor's */
+    bool exact;         /* no rough kernels */
     char hash[SHA256_HEX];
 };
 
@@ -171,28 +181,55 @@ static int compare_lines(const void *a, const void *b)
 
 /* Reading ------------------------------------------------------------------------------ */
 
-static enum status read_line(const char *path, const char *key, const struct json_value *value,
-                             struct arena *arena, struct line *out)
+static const char *const precisions[] = { "f32", "tf32", "bf16", "fp16" };
+
+/* What follows a precision; NULL: there is none. */
+static const char *skip_precision(const char *key)
 {
+    for (size_t i = 0; i < sizeof precisions / sizeof precisions[0]; i++) {
+        const size_t length = strlen(precisions[i]);
+        if (strncmp(key, precisions[i], length) == 0 && key[length] == ' ')
+            return key + length + 1;
+    }
+    return NULL;
+}
+
+/* The kernel of this processor. */
+static enum status find_here(const char *path, const char *key, const char *name,
+                             const struct kernel_problem *problem, const struct kernel **out)
+{
+    const struct kernel *kernel = kernel_find(problem->op, name);
+
+    if (kernel == NULL)
+        return FAIL(STATUS_NOT_FOUND, "%s: %s has no kernel called %s in this build", path,
+                    problem->op, name);
+    if (!can_run(kernel, problem))
+        return FAIL(STATUS_UNSUPPORTED, "%s: kernel %s cannot run \"%s\"", path, name, key);
+    *out = kernel;
+    return STATUS_OK;
+}
+
+static enum status read_line(const char *path, const char *key, const struct json_value *value,
+                             const struct kernel_choices *choices, struct line *out)
+{
+    const char *text = choices->device ? skip_precision(key) : key;
     struct kernel_problem problem;
 
     if (value->kind != JSON_STRING)
         return FAIL(STATUS_CORRUPT, "%s: the choice for \"%s\" is not a name", path, key);
-    if (kernel_parse(key, &problem) != STATUS_OK) {
+    if (text == NULL)
+        return FAIL(STATUS_CORRUPT, "%s: \"%s\" does not begin with f32, tf32, bf16 or fp16",
+                    path, key);
+    if (kernel_parse(text, &problem) != STATUS_OK) {
         char reason[KERNEL_TEXT];
         (void)snprintf(reason, sizeof reason, "%s", status_message());
         return FAIL(STATUS_CORRUPT, "%s: \"%s\" is no problem: %s", path, key, reason);
     }
-    const struct kernel *kernel = kernel_find(problem.op, value->text);
-    if (kernel == NULL)
-        return FAIL(STATUS_NOT_FOUND, "%s: %s has no kernel called %s in this build", path,
-                    problem.op, value->text);
-    if (!can_run(kernel, &problem))
-        return FAIL(STATUS_UNSUPPORTED, "%s: kernel %s cannot run \"%s\"", path, value->text,
-                    key);
-    out->kernel = kernel;
-    out->problem = arena_strdup(arena, key);
-    return out->problem != NULL ? STATUS_OK : STATUS_NO_MEMORY;
+    *out = (struct line){ .problem = arena_strdup(choices->arena, key),
+                          .name = arena_strdup(choices->arena, value->text) };
+    if (!choices->device)
+        TRY(find_here(path, key, value->text, &problem, &out->kernel));
+    return out->problem != NULL && out->name != NULL ? STATUS_OK : STATUS_NO_MEMORY;
 }
 
 static bool is_isa(const char *name)
@@ -201,24 +238,44 @@ static bool is_isa(const char *name)
            strcmp(name, "avx512") == 0 || strcmp(name, "amx") == 0;
 }
 
+static bool is_device(const char *name)
+{
+    for (int i = 0; device_names[i]; i++) {
+        if (strcmp(name, device_names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whose the file is. */
+static enum status read_owner(const char *path, const struct json_value *root, const char **out)
+{
+    const char *isa = json_text(root, "isa", NULL), *device = json_text(root, "device", NULL);
+
+    if (device != NULL && (isa != NULL || !is_device(device)))
+        return FAIL(STATUS_CORRUPT, "%s: \"device\" is not cuda", path);
+    if (device == NULL && (isa == NULL || !is_isa(isa)))
+        return FAIL(STATUS_CORRUPT, "%s: \"isa\" is not generic, avx2, avx512 or amx", path);
+    *out = device != NULL ? device : isa;
+    return STATUS_OK;
+}
+
 static enum status read_lines(const char *path, const struct json_value *root,
                               struct kernel_choices *choices)
 {
-    const char *isa = json_text(root, "isa", NULL);
+    const char *own = choices->device ? choices->device : kernel_isa(), *owner;
     const struct json_value *lines = json_get(root, "choices");
 
-    if (isa == NULL || !is_isa(isa))
-        return FAIL(STATUS_CORRUPT, "%s: \"isa\" is not generic, avx2, avx512 or amx", path);
+    TRY(read_owner(path, root, &owner));
     if (lines == NULL || lines->kind != JSON_OBJECT)
         return FAIL(STATUS_CORRUPT, "%s: \"choices\" is not an object", path);
-    if (strcmp(isa, kernel_isa()) != 0) {
-        log_line(LOG_INFO, "%s is for %s, not for %s: ignored", path, isa, kernel_isa());
+    if (strcmp(owner, own) != 0) {
+        log_line(LOG_INFO, "%s is for %s, not for %s: ignored", path, owner, own);
         return STATUS_OK;
     }
     TRY(mem_alloc(lines->count, sizeof *choices->lines, &choices->lines));
     for (size_t i = 0; i < lines->count; i++)
-        TRY(read_line(path, lines->keys[i], &lines->items[i], choices->arena,
-                      &choices->lines[i]));
+        TRY(read_line(path, lines->keys[i], &lines->items[i], choices, &choices->lines[i]));
     choices->n_lines = lines->count;
     qsort(choices->lines, choices->n_lines, sizeof *choices->lines, compare_lines);
     return STATUS_OK;
@@ -290,8 +347,10 @@ static void hash_choices(struct kernel_choices *choices)
     hash_text(&hash, "lines");
     for (size_t i = 0; i < choices->n_lines; i++) {
         hash_text(&hash, choices->lines[i].problem);
-        hash_text(&hash, choices->lines[i].kernel->name);
+        hash_text(&hash, choices->lines[i].name);
     }
+    if (choices->device && choices->n_lines > 0)
+        hash_text(&hash, choices->device);
     if (choices->exact)
         hash_text(&hash, "exact");
     sha256_end_hex(&hash, choices->hash);
@@ -299,11 +358,13 @@ static void hash_choices(struct kernel_choices *choices)
 
 /* Life --------------------------------------------------------------------------------- */
 
-static enum status load(const char *path, bool exact, struct kernel_choices **out)
+static enum status load(const char *path, const char *device, bool exact,
+                        struct kernel_choices **out)
 {
     struct kernel_choices *choices;
 
     TRY(mem_alloc(1, sizeof *choices, &choices));
+    choices->device = device;
     choices->exact = exact;
     enum status status = arena_create(&choices->arena);
     if (status == STATUS_OK && path != NULL)
@@ -319,12 +380,22 @@ static enum status load(const char *path, bool exact, struct kernel_choices **ou
 
 enum status kernel_choices_load(const char *path, struct kernel_choices **out)
 {
-    return load(path, false, out);
+    return load(path, NULL, false, out);
 }
 
 enum status kernel_choices_load_exact(const char *path, struct kernel_choices **out)
 {
-    return load(path, true, out);
+    return load(path, NULL, true, out);
+}
+
+enum status kernel_choices_load_device(const char *device, const char *path,
+                                       struct kernel_choices **out)
+{
+    for (int i = 0; device_names[i]; i++) {
+        if (strcmp(device_names[i], device) == 0)
+            return load(path, device_names[i], false, out);
+    }
+    return FAIL(STATUS_USAGE, "there is no device %s", device);
 }
 
 void kernel_choices_destroy(struct kernel_choices *choices)
@@ -358,15 +429,22 @@ static bool may_run(const struct kernel_choices *choices, const struct kernel *k
     return can_run(kernel, problem) && !(choices->exact && is_rough(kernel));
 }
 
+static const struct line *find_line(const struct kernel_choices *choices, const char *text)
+{
+    const struct line key = { .problem = text };
+
+    return choices->n_lines > 0
+               ? bsearch(&key, choices->lines, choices->n_lines, sizeof key, compare_lines)
+               : NULL;
+}
+
 static const struct kernel *choose_by_line(const struct kernel_choices *choices,
                                            const struct kernel_problem *problem)
 {
     char text[KERNEL_TEXT];
-    const struct line key = { .problem = kernel_print(problem, text) };
-    const struct line *line = NULL;
+    const struct line *line =
+        choices->device ? NULL : find_line(choices, kernel_print(problem, text));
 
-    if (choices->n_lines > 0)
-        line = bsearch(&key, choices->lines, choices->n_lines, sizeof key, compare_lines);
     return line != NULL && may_run(choices, line->kernel, problem) ? line->kernel : NULL;
 }
 
@@ -477,6 +555,49 @@ enum status kernel_choose(const struct kernel_choices *choices,
     }
     if (kernel == NULL)
         return FAIL(STATUS_NOT_FOUND, "no kernel is called %s", problem->op);
+    *out = kernel;
+    return STATUS_OK;
+}
+
+/* A device's --------------------------------------------------------------------------- */
+
+const char *kernel_key(const struct kernel_problem *problem, enum dtype precision,
+                       char out[KERNEL_KEY])
+{
+    char text[KERNEL_TEXT];
+    const char *word = precision == DTYPE_BF16  ? "bf16"
+                       : precision == DTYPE_F16 ? "fp16"
+                       : problem->rounds        ? "tf32"
+                                                : "f32";
+
+    (void)snprintf(out, KERNEL_KEY, "%s %s", word, kernel_print(problem, text));
+    return out;
+}
+
+enum status kernel_choose_on(const struct kernel_choices *choices,
+                             const struct device_face *face, enum dtype precision,
+                             const struct kernel_problem *problem, const struct kernel **out)
+{
+    const bool is_theirs = choices->device && strcmp(choices->device, face->name) == 0;
+    char key[KERNEL_KEY];
+    const struct line *line =
+        is_theirs ? find_line(choices, kernel_key(problem, precision, key)) : NULL;
+    const struct kernel *kernel = device_kernel(face, problem);
+
+    for (size_t i = 0; line != NULL && (kernel = face->kernel_at(i)) != NULL; i++) {
+        if (strcmp(kernel->op, problem->op) == 0 && strcmp(kernel->name, line->name) == 0 &&
+            can_run(kernel, problem))
+            break;
+    }
+    if (kernel == NULL && line != NULL)
+        return FAIL(
+            STATUS_UNSUPPORTED,
+            "the table of kernels has %s for \"%s\", which device %s cannot do so: make "
+            "it again by tutti bench tune, or use --kernels none",
+            line->name, line->problem, face->name);
+    if (kernel == NULL)
+        return FAIL(STATUS_UNSUPPORTED, "device %s has no kernel for %s", face->name,
+                    kernel_key(problem, precision, key));
     *out = kernel;
     return STATUS_OK;
 }

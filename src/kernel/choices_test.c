@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/test.h"
-#include "kernel/kernel.h"
+#include "kernel/device.h"
 
 /* Writes a choices file into the test's folder; returns its path. */
 static const char *write_file(const char *text)
@@ -278,7 +278,46 @@ static void a_failed_allocation_is_reported(void)
     kernel_choices_destroy(choices);
 }
 
+/* The CPU is a device, too: its lines are a device's. */
+static void lines_of_a_device_are_its_own(void)
+{
+    static const char file[] = "{ \"device\": \"cpu\", \"choices\": { \"f32 relu 3x4\": "
+                               "\"reference\", \"bf16 relu 5x4\": \"reference\", "
+                               "\"f32 relu 6x4\": \"nobody\" } }";
+    struct kernel_choices *choices, *none;
+    const struct device_face *face;
+    const struct kernel *kernel;
+    struct kernel_problem problem;
+
+    CHECK_OK(device_find("cpu", &face));
+    CHECK_OK(kernel_choices_load_device("cpu", NULL, &none));
+    CHECK_OK(kernel_choices_load_device("cpu", write_file(file), &choices));
+    CHECK(strcmp(kernel_choices_hash(none), kernel_choices_hash(choices)) != 0);
+    CHECK_OK(kernel_parse("relu 3x4", &problem));
+    CHECK_OK(kernel_choose_on(choices, face, DTYPE_F32, &problem, &kernel));
+    CHECK_TEXT("reference", kernel->name);
+    CHECK_OK(kernel_choose_on(none, face, DTYPE_F32, &problem, &kernel));
+    CHECK(kernel == device_kernel(face, &problem));
+    CHECK_TEXT("own", chosen(choices, "relu 3x4")); /* they are not this processor's */
+    CHECK_OK(kernel_parse("relu 5x4", &problem));
+    CHECK_OK(kernel_choose_on(choices, face, DTYPE_F32, &problem, &kernel));
+    CHECK(kernel == device_kernel(face, &problem)); /* another precision's */
+    CHECK_OK(kernel_choose_on(choices, face, DTYPE_BF16, &problem, &kernel));
+    CHECK_TEXT("reference", kernel->name);
+    CHECK_OK(kernel_parse("relu 6x4", &problem));
+    CHECK_STATUS(STATUS_UNSUPPORTED,
+                 kernel_choose_on(choices, face, DTYPE_F32, &problem, &kernel));
+    CHECK_MESSAGE("nobody");
+    kernel_choices_destroy(choices);
+    CHECK_OK(kernel_choices_load_device("cuda", write_file(file), &choices)); /* ignored */
+    CHECK_TEXT(kernel_choices_hash(none), kernel_choices_hash(choices));
+    kernel_choices_destroy(choices);
+    kernel_choices_destroy(none);
+    CHECK_STATUS(STATUS_USAGE, kernel_choices_load_device("rocm", NULL, &choices));
+}
+
 const struct test tests[] = {
+    { .name = "lines of a device are its own", .run = lines_of_a_device_are_its_own },
     { .name = "own kernels come first", .run = own_kernels_come_first },
     { .name = "plain weights are judged as others", .run = plain_weights_are_judged_as_others },
     { .name = "exact choices have no rough kernel", .run = exact_choices_have_no_rough_kernel },

@@ -357,6 +357,17 @@ const struct kernel *device_kernel(const struct device_face *face,
                                    const struct kernel_problem *problem);
 const struct device_update *device_update(const struct device_face *face, const char *op);
 
+/* How a problem is called in a table of choices: "bf16 linear 64x784 ...". precision: what the device computes in. */
+enum { KERNEL_KEY = KERNEL_TEXT + 8 };
+const char *kernel_key(const struct kernel_problem *problem, enum dtype precision,
+                       char out[KERNEL_KEY]);
+/* The kernel of a line of the table, if that is the device's, else the first that can run the problem. Fails if there is no
+ * such kernel. */
+MUST_CHECK enum status kernel_choose_on(const struct kernel_choices *choices,
+                                        const struct device_face *face, enum dtype precision,
+                                        const struct kernel_problem *problem,
+                                        const struct kernel **out);
+
 #ifdef __cplusplus
 }
 #endif

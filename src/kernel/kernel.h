@@ -304,6 +304,10 @@ MUST_CHECK enum status kernel_choices_load(const char *path, struct kernel_choic
 /* The same without kernels that compute something other than plain sums and round more, whatever
  * rules and lines say: "winograd", whose results are off by some 1e-5 of the largest value. */
 MUST_CHECK enum status kernel_choices_load_exact(const char *path, struct kernel_choices **out);
+/* The same with lines of a device (device.h) over what it does by itself; here they change nothing. A file for another
+ * device, or a processor, is ignored. */
+MUST_CHECK enum status kernel_choices_load_device(const char *device, const char *path,
+                                                  struct kernel_choices **out);
 void kernel_choices_destroy(struct kernel_choices *choices);
 /* SHA-256 over everything that decides a choice, 64 hexadecimal digits. */
 const char *kernel_choices_hash(const struct kernel_choices *choices);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench.c - measuring training steps and kernels.
+/* bench.c - measuring training steps.
  *
  * Steps run on one made-up batch that is already in place, as the peers' benchmark does it, in
  * windows of about a quarter of a second; medians over windows are told.
@@ -15,7 +15,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "exec/exec.h"
-#include "kernel/measure.h"
 #include "train/folder.h"
 #include "train/grid.h"
 #include "train/job.h"
@@ -293,133 +292,5 @@ enum status train_bench(struct job *job, int windows, struct bench_result *out)
         memcpy(out->rank_made_wait, bench->rank_made_wait, sizeof out->rank_made_wait);
     }
     munmap(bench, sizeof *bench);
-    return status;
-}
-
-/* Tuning ------------------------------------------------------------------------------- */
-
-/* Times every kernel that can solve the problem; the fastest by more than the noise of such
- * measurements is worth a line, else the first in the table's order. */
-static enum status fastest(const struct kernel_problem *problem, struct strbuf *told,
-                           const struct kernel **out)
-{
-    double best = INFINITY;
-
-    for (size_t i = 0; kernel_at(i); i++) {
-        const struct kernel *kernel = kernel_at(i);
-        double seconds;
-        if (strcmp(kernel->op, problem->op) != 0 || strcmp(kernel->name, "reference") == 0 ||
-            (kernel->can_run && !kernel->can_run(problem)))
-            continue;
-        TRY(kernel_measure(kernel, problem, NULL, &seconds));
-        strbuf_printf(told, "  %s %.1f us", kernel->name, 1e6 * seconds);
-        if (seconds < 0.97 * best) {
-            best = seconds;
-            *out = kernel;
-        }
-    }
-    return STATUS_OK;
-}
-
-struct tuning {
-    struct job *job;
-    struct strbuf *file; /* what is to be written */
-    void (*tell)(void *arg, const char *line);
-    void *arg;
-    int n_lines;
-};
-
-static enum status tune_problem(struct tuning *tuning, const char *text)
-{
-    struct kernel_problem problem;
-    const struct kernel *best = NULL;
-    struct strbuf told;
-
-    TRY(kernel_parse(text, &problem));
-    strbuf_init(&told, 64 << 10);
-    strbuf_printf(&told, "%s:", text);
-    enum status status = fastest(&problem, &told, &best);
-    if (status == STATUS_OK && best) {
-        strbuf_printf(&told, "  -> %s", best->name);
-        strbuf_add(tuning->file, tuning->n_lines++ ? ",\n    " : "\n    ");
-        strbuf_add_json(tuning->file, text);
-        strbuf_printf(tuning->file, ": \"%s\"", best->name);
-        if (strbuf_status(&told) == STATUS_OK)
-            tuning->tell(tuning->arg, told.text);
-    }
-    strbuf_release(&told);
-    return status;
-}
-
-/* Every problem of the plan once: "own   linear 32x784 250x784 250 relu" a line. */
-static enum status tune_plan(struct tuning *tuning, char *plan)
-{
-    for (char *line = plan, *next; *line; line = next) {
-        char *end = strchr(line, '\n');
-        const size_t length = (size_t)(end - line);
-        next = end + 1;
-        *end = '\0';
-        char *problem = strchr(line, ' ');
-        while (*problem == ' ')
-            problem++;
-        bool seen = false; /* earlier lines end in NUL now, so search them one by one */
-        for (const char *earlier = plan; earlier < line && !seen;
-             earlier += strlen(earlier) + 1)
-            seen = strlen(earlier) == length && strcmp(earlier, line) == 0;
-        if (!seen)
-            TRY(tune_problem(tuning, problem));
-    }
-    return STATUS_OK;
-}
-
-static enum status tune_body(struct transport *transport, void *arg)
-{
-    struct tuning *tuning = arg;
-    const struct job *job = tuning->job;
-    const struct settings *s = &job->settings;
-    /* One shard's plan is looked at; a graph whose shards meet knows how many they are. */
-    const int64_t shards = s->sync_batch_norm ? s->shards : 1;
-    struct exec_config config = {
-        .train = job->graph,
-        .threads = (int)shards,
-        .shards = shards,
-        .batch = s->batch / s->shards * shards,
-        .seed = s->seed,
-        .choices = job->choices,
-        .optim = job->optim,
-    };
-    struct exec *exec = NULL;
-    struct strbuf plan;
-
-    strbuf_init(&plan, 16 << 20);
-    enum status status = comm_create(transport, NULL, &config.comm);
-    if (status == STATUS_OK)
-        status = exec_create(&config, &exec);
-    if (status == STATUS_OK)
-        status = exec_print_plan(exec, s->batch / s->shards, &plan);
-    if (status == STATUS_OK)
-        status = tune_plan(tuning, plan.text);
-    strbuf_release(&plan);
-    exec_destroy(exec);
-    comm_destroy(config.comm);
-    return status;
-}
-
-enum status train_tune(struct job *job, const char *path,
-                       void (*tell)(void *arg, const char *line), void *arg)
-{
-    const struct launch_config config = { .size = 1 };
-    struct strbuf file;
-    struct tuning tuning = { .job = job, .file = &file, .tell = tell, .arg = arg };
-
-    strbuf_init(&file, 16 << 20);
-    strbuf_printf(&file, "{ \"isa\": \"%s\",\n  \"choices\": {", kernel_isa());
-    enum status status = launch_ranks(&config, tune_body, &tuning);
-    strbuf_add(&file, "\n  } }\n");
-    if (status == STATUS_OK)
-        status = strbuf_status(&file);
-    if (status == STATUS_OK)
-        status = file_replace(path, file.text, file.length);
-    strbuf_release(&file);
     return status;
 }

@@ -658,16 +658,16 @@ enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
 
 enum status job_load_choices(struct settings *s, struct kernel_choices **out)
 {
-    if (!*s->kernels) {
-        const char *home = getenv("HOME");
-        char path[SETTINGS_TEXT];
-        snprintf(path, sizeof path, "%s/.config/tutti/kernels.json", home ? home : "");
-        if (home && file_exists(path))
-            snprintf(s->kernels, sizeof s->kernels, "%s", path);
-    }
+    const char *home = getenv("HOME");
+    char path[SETTINGS_TEXT];
+
+    if (!*s->kernels && home && file_exists(train_table_path(home, s->device, path)))
+        snprintf(s->kernels, sizeof s->kernels, "%s", path);
     const bool built_in = !*s->kernels || strcmp(s->kernels, "none") == 0;
-    const char *path = built_in ? NULL : s->kernels;
-    return s->exact ? kernel_choices_load_exact(path, out) : kernel_choices_load(path, out);
+    const char *file = built_in ? NULL : s->kernels;
+    if (strcmp(s->device, "cpu") != 0)
+        return kernel_choices_load_device(s->device, file, out);
+    return s->exact ? kernel_choices_load_exact(file, out) : kernel_choices_load(file, out);
 }
 
 static enum status check_pass_name(const struct job *job, const char *after)

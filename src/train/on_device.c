@@ -34,18 +34,24 @@ static enum status check_name(const char *name)
                 name);
 }
 
-static enum status check_precision(const struct job *job)
+static enum status check_precision(const struct settings *settings)
 {
-    const char *precision = job->settings.precision;
+    const char *precision = settings->precision;
 
     if (!*precision || strcmp(precision, "f32") == 0)
         return STATUS_OK;
     if (strcmp(precision, "bf16") != 0 && strcmp(precision, "tf32") != 0 &&
         strcmp(precision, "fp16") != 0)
         return FAIL(STATUS_USAGE, "--precision %s: f32, tf32, bf16 or fp16", precision);
-    if (!on_device(job))
+    if (strcmp(settings->device, "cpu") == 0)
         return FAIL(STATUS_USAGE, "--precision %s: the device cpu computes in f32", precision);
     return STATUS_OK;
+}
+
+enum status on_device_check_names(const struct settings *settings)
+{
+    TRY(check_name(settings->device));
+    return check_precision(settings);
 }
 
 static enum dtype precision_of(const char *name)
@@ -153,11 +159,9 @@ enum status on_device_check(const struct job *job)
         { strcmp(s->balance, "auto") == 0, "--balance auto", "what it measures is the cpu" },
         { s->anchored, "a federated round", "updates drawn to an anchor run on the cpu alone" },
         { s->exact, "--exact", "there is one kernel for each op: use --precision f32" },
-        { *s->kernels, "--kernels", "the table of kernels is the cpu's" },
     };
 
-    TRY(check_name(s->device));
-    TRY(check_precision(job));
+    TRY(on_device_check_names(s));
     TRY(check_rounding(job));
     TRY(check_data(job));
     for (size_t i = 0; i < sizeof rules / sizeof *rules && on_device(job); i++) {

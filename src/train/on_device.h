@@ -13,6 +13,8 @@ bool on_device(const struct job *job);
 bool on_device_rounds(const struct job *job);
 /* What it computes in; tf32 is f32, whose operands are rounded. */
 enum dtype on_device_precision(const struct job *job);
+/* Refuses a --device or --precision that there is not, or not there. */
+MUST_CHECK enum status on_device_check_names(const struct settings *settings);
 /* Reads --device, --precision, --rounding and --data-on; refuses what such a job cannot do yet, each with its name. Asks for no driver. */
 MUST_CHECK enum status on_device_check(const struct job *job);
 

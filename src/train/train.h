@@ -15,6 +15,7 @@
 #include "data/dataset.h"
 #include "exec/demand.h"
 #include "graph/graph.h"
+#include "kernel/kernel.h"
 #include "model/model.h"
 #include "pass/strategy.h"
 #include "train/quality.h"
@@ -152,8 +153,16 @@ struct bench_result {
  * trace.json to settings.out, or to the current folder. */
 MUST_CHECK enum status train_bench(struct job *job, int windows, struct bench_result *out);
 
-/* Measures every kernel that can run each of the job's problems and writes the fastest to `path`;
- * calls `tell` with a line a problem. */
+/* Times every kernel that can run a problem, on the device and in the precision that settings say, and calls `tell` for each in
+ * the table's order. */
+MUST_CHECK enum status train_time_kernels(const char *problem, const struct settings *settings,
+                                          void (*tell)(void *arg, const struct kernel *row,
+                                                       double seconds),
+                                          void *arg);
+/* Where a user has the table of kernels of a device. */
+const char *train_table_path(const char *home, const char *device, char out[SETTINGS_TEXT]);
+/* Measures every kernel that can run each of the job's problems and writes the fastest to `path`, of a device those that are
+ * faster than the first; calls `tell` with a line a problem. */
 MUST_CHECK enum status train_tune(struct job *job, const char *path,
                                   void (*tell)(void *arg, const char *line), void *arg);
 
