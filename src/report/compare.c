@@ -134,7 +134,7 @@ static bool are_alike(const struct run *a, const struct run *b)
 /* One run on the way to its group. */
 struct entry {
     struct run *run;
-    const char *model, *data;
+    const char *model, *data, *folder;
     char name[64]; /* "": none was given */
     size_t section, group;
 };
@@ -158,12 +158,26 @@ static const char *split_word(const char *word, char name[64])
     return equals + 1;
 }
 
-static enum status read_entry(struct compare *compare, const char *word, struct entry *entry)
+static bool is_one_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* first: of all entries, those before this one being read. */
+static enum status read_entry(struct compare *compare, const char *word,
+                              const struct entry *first, struct entry *entry)
 {
     const char *folder = split_word(word, entry->name);
 
     TRY(run_read(folder, &entry->run));
     compare->runs[compare->n_runs++] = entry->run;
+    for (const struct entry *before = first; before < entry; before++) {
+        if (strcmp(before->name, entry->name) == 0 && is_one_folder(before->folder, folder))
+            return FAIL(STATUS_USAGE, "%.200s is named twice", folder);
+    }
+    entry->folder = folder;
     entry->model = run_text(entry->run, "model", "model");
     entry->data = run_text(entry->run, "data", "data");
     const char *state = entry->run->summary
@@ -245,6 +259,21 @@ static bool differs(const struct compare_section *section, const char *key)
     return false;
 }
 
+/* The same of a member of a member that is an object. */
+static bool differs_in(const struct compare_section *section, const char *key,
+                       const char *inner)
+{
+    const struct json_value *first =
+        json_get(json_get(settings_of(section->groups[0].runs[0]), key), inner);
+
+    for (size_t g = 1; g < section->count; g++) {
+        if (!is_same(first,
+                     json_get(json_get(settings_of(section->groups[g].runs[0]), key), inner)))
+            return true;
+    }
+    return false;
+}
+
 static void add_value(struct strbuf *out, const char *key, const struct json_value *value)
 {
     const char *before = out->length > 0 ? ", " : "";
@@ -260,9 +289,6 @@ static void add_value(struct strbuf *out, const char *key, const struct json_val
         strbuf_printf(out, "%s%s %g", before, key, value->number);
     else if (value->kind == JSON_BOOL)
         strbuf_printf(out, "%s%s%s", before, value->boolean ? "" : "no ", key);
-    else if (value->kind == JSON_OBJECT)
-        for (size_t i = 0; i < value->count; i++)
-            add_value(out, value->keys[i], &value->items[i]);
 }
 
 /* What a group has other than the others of its section. */
@@ -280,8 +306,14 @@ static enum status label_group(const struct compare_section *section,
         add_value(&text, "strategy", strategy);
     for (size_t i = 0; settings && i < settings->count; i++) {
         const char *key = settings->keys[i];
-        if (!is_beside(key) && strcmp(key, "strategy") != 0 && differs(section, key))
-            add_value(&text, key, &settings->items[i]);
+        const struct json_value *value = &settings->items[i];
+        if (is_beside(key) || strcmp(key, "strategy") == 0 || !differs(section, key))
+            continue;
+        add_value(&text, key, value);
+        for (size_t k = 0; value->kind == JSON_OBJECT && k < value->count; k++) {
+            if (differs_in(section, key, value->keys[k]))
+                add_value(&text, value->keys[k], &value->items[k]);
+        }
     }
     const enum status status = strbuf_status(&text);
     if (text.length > 0)
@@ -353,26 +385,47 @@ static double last_of(const struct run *run, enum compare_metric metric)
     return run_number(run, compare_rows[metric].key, last);
 }
 
+static const char *weights_of(const struct run *run)
+{
+    return run_text(run, "weights_sha256", "");
+}
+
+/* Has a run before it in the group come to the same weights? Then it is the same experiment again: it says more of time,
+ * nothing of results. */
+static bool is_repeated(const struct compare_group *group, size_t r)
+{
+    const char *weights = weights_of(group->runs[r]);
+
+    for (size_t k = 0; k < r && *weights; k++) {
+        if (strcmp(weights_of(group->runs[k]), weights) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_result(int metric)
+{
+    return metric < COMPARE_EPOCH_SECONDS;
+}
+
 static enum status measure_group(struct compare_group *group)
 {
     double *values;
 
     TRY(mem_alloc(group->count, sizeof *values, &values));
     for (int m = 0; m < COMPARE_METRICS; m++) {
-        for (size_t r = 0; r < group->count; r++)
-            values[r] = last_of(group->runs[r], m);
-        group->figures[m].moments = moments_of(values, group->count);
+        size_t count = 0;
+        for (size_t r = 0; r < group->count; r++) {
+            if (!is_result(m) || !is_repeated(group, r))
+                values[count++] = last_of(group->runs[r], m);
+        }
+        group->figures[m].moments = moments_of(values, count);
     }
     mem_free(values);
     return epoch_figure(group, &group->figures[COMPARE_EPOCH_SECONDS].moments);
 }
 
 /* Verdicts ---------------------------------------------------------------------------------- */
-
-static const char *weights_of(const struct run *run)
-{
-    return run_text(run, "weights_sha256", "");
-}
 
 /* Has the baseline the same weights for each run of the group? */
 static bool has_same_weights(const struct compare_group *base,
@@ -389,15 +442,15 @@ static bool has_same_weights(const struct compare_group *base,
     return true;
 }
 
-static void judge(const struct compare_row *row, const struct moments *base, bool is_result,
-                  bool same_weights, struct compare_figure *figure)
+static void judge(const struct compare_row *row, const struct moments *base, bool same_results,
+                  struct compare_figure *figure)
 {
     const struct moments *m = &figure->moments;
 
     figure->p = welch_p(base, m);
     if (base->count == 0 || m->count == 0)
         return;
-    if (is_result && same_weights && base->count == m->count) {
+    if (same_results) {
         figure->verdict = COMPARE_SAME;
         return;
     }
@@ -421,8 +474,8 @@ static enum status judge_section(struct compare_section *section)
         TRY(label_group(section, group, g));
         group->same_weights = g > 0 && has_same_weights(base, group);
         for (int m = 0; g > 0 && m < COMPARE_METRICS; m++)
-            judge(&compare_rows[m], &base->figures[m].moments, m < COMPARE_EPOCH_SECONDS,
-                  group->same_weights, &group->figures[m]);
+            judge(&compare_rows[m], &base->figures[m].moments,
+                  is_result(m) && group->same_weights, &group->figures[m]);
         group->speedup = base->figures[COMPARE_EPOCH_SECONDS].moments.mean /
                          group->figures[COMPARE_EPOCH_SECONDS].moments.mean;
     }
@@ -434,7 +487,7 @@ static enum status fill(struct compare *compare, struct entry *entries,
 {
     TRY(mem_alloc(count, sizeof(struct run *), &compare->runs));
     for (size_t i = 0; i < count; i++)
-        TRY(read_entry(compare, words[i], &entries[i]));
+        TRY(read_entry(compare, words[i], entries, &entries[i]));
     compare->n_sections = number_groups(entries, count);
     TRY(make_groups(compare, entries, count));
     for (size_t k = 0; k < compare->n_sections; k++)
