@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "train/train.h"
 
-static const char *format, *after;
+static const char *format, *after, *rank;
 
 static const char *const allowed[] = { "pipeline",
                                        "cut",
@@ -42,6 +42,7 @@ static const struct flag flags[] = {
     { "format", "text|dot|svg|json",
       "how to draw it (text); json: a graph file, of the model itself", NULL, &format },
     { "after", "PASS", "stop after this pass; model: before the first", NULL, &after },
+    { "rank", "R", "of ranks that split layers: whose graph (0)", NULL, &rank },
     { 0 },
 };
 
@@ -49,7 +50,9 @@ static void help(void)
 {
     cli_print_settings(allowed, NULL);
     cli_print_flags("Picture", flags);
-    puts("\nEvery rank of a data-parallel strategy runs the same graph. The text ends with its "
+    puts("\nEvery rank of a data-parallel strategy runs the same graph; of a pipeline all have "
+         "the\n"
+         "whole, in which a rank sums and updates what is its own. The text ends with its "
          "operations\nand bytes; no GPU is needed to see the graph of one.\n\nExamples\n"
          "  tutti graph mlp --after model\n"
          "  tutti graph cnn --strategy mirrored -n 2 --format svg > cnn.svg\n"
@@ -62,18 +65,21 @@ static bool is_format(const char *name)
     return format && strcmp(format, name) == 0;
 }
 
-static enum status print_text(const struct job *job, struct strbuf *out)
+static enum status print_text(const struct job *job, int64_t number, struct strbuf *out)
 {
     struct demand demand;
 
     TRY(job_demand(job, &demand));
+    if (job_has_places(job) && !(after && strcmp(after, "model") == 0))
+        strbuf_printf(out, "rank %lld of %lld\n", (long long)number,
+                      (long long)job_settings(job)->ranks);
     graph_print_text(job_graph(job), out);
     strbuf_printf(out, " in all: %.0f operations, %.0f bytes read and written\n", demand.flops,
                   demand.bytes);
     return STATUS_OK;
 }
 
-static enum status print(const struct job *job)
+static enum status print(const struct job *job, int64_t number)
 {
     const struct graph *graph = job_graph(job);
     enum status status = STATUS_OK;
@@ -83,7 +89,7 @@ static enum status print(const struct job *job)
     if (is_format("json"))
         status = job_print_model(job, &out);
     else if (!format || is_format("text"))
-        status = print_text(job, &out);
+        status = print_text(job, number, &out);
     else if (is_format("dot"))
         graph_print_dot(graph, &out);
     else
@@ -107,12 +113,15 @@ static enum status run(const struct args *args)
                            .words = words,
                            .max_words = 1 };
     const struct model *model;
+    long long number = 0;
     struct job *job;
 
     settings_init(&settings);
     TRY(cli_parse(&parse));
     if (!parse.n_words)
         return FAIL(STATUS_USAGE, "no model: tutti graph MODEL");
+    if (rank)
+        TRY(cli_whole_number("rank", rank, INT32_MAX, &number));
     if (format && !is_format("text") && !is_format("dot") && !is_format("svg") &&
         !is_format("json"))
         return FAIL(STATUS_USAGE, "--format %s: text, dot, svg or json", format);
@@ -122,8 +131,11 @@ static enum status run(const struct args *args)
                     after);
     snprintf(settings.model, sizeof settings.model, "%s", words[0]);
     TRY(cli_find_model(settings.model, &model));
-    TRY(job_create_after(&settings, model, is_format("json") ? "model" : after, &job));
-    enum status status = print(job);
+    const char *until = is_format("json") ? "model" : after;
+    TRY(job_create_after(&settings, model, until, &job));
+    enum status status = rank ? job_be_rank(job, number, until) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = print(job, number);
     job_destroy(job);
     return status;
 }

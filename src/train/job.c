@@ -821,6 +821,26 @@ enum status job_create_after(const struct settings *settings, const struct model
     return create(settings, model, *settings->data ? JOB_TRAIN : JOB_GRAPH, after, NULL, out);
 }
 
+bool job_has_places(const struct job *job)
+{
+    return axes_are_a_grid(&job->axes);
+}
+
+enum status job_be_rank(struct job *job, int64_t rank, const char *after)
+{
+    if (rank < 0 || rank >= job->settings.ranks)
+        return FAIL(STATUS_USAGE, "--rank %lld: there are ranks 0 to %lld", (long long)rank,
+                    (long long)job->settings.ranks - 1);
+    if (!axes_are_a_grid(&job->axes))
+        return STATUS_OK; /* all run the same */
+    struct graph *graph;
+    job->place = axes_place_of(&job->axes, (int)rank);
+    TRY(model_build(job->model, &job->model_config, &graph));
+    graph_destroy(job->graph);
+    job->graph = graph;
+    return run_passes(job, graph, strategy_passes(job->strategy, &job->axes), after);
+}
+
 void job_destroy(struct job *job)
 {
     if (!job)
