@@ -135,6 +135,8 @@ static void add_grid(struct planner *p, const char *strategy, struct cost_choice
     struct forecast_row *row = add_row(p->plan, strategy);
 
     row->choice = choice;
+    if (choice.tp > 1 && p->job->has_shards)
+        planner_refuse(row, &row->is_exact, "rounds otherwise: --shards fixes the bits");
     if (choice.pp > 1 && choice.chunks > 1)
         snprintf(row->pipeline, sizeof row->pipeline, "%s:%d", pipe_kind_names[choice.pipeline],
                  choice.chunks);
