@@ -173,10 +173,16 @@ static enum status print_text(const struct job *job, const char *of,
 static void be_one_rank(struct settings *settings)
 {
     static const char *const usual[] = {
-        "ranks",          "threads", "shards",   "strategy",  "split",        "sync",
-        "meet",           "balance", "compress", "flat",      "local-after",  "outer-lr",
-        "outer-momentum", "slow",    "backup",   "replicas",  "staleness-lr", "tables",
-        "pipeline",       "cut",     "device",   "precision", "rounding",
+        "ranks",          "threads",      "shards",
+        "strategy",       "split",        "sync",
+        "meet",           "balance",      "compress",
+        "flat",           "local-after",  "outer-lr",
+        "outer-momentum", "slow",         "backup",
+        "replicas",       "staleness-lr", "tables",
+        "pipeline",       "cut",          "device",
+        "precision",      "rounding",     "spares",
+        "data-on",        "drop-last",    "sequence-parallel",
+        "compress-after",
     };
     struct settings defaults;
 

@@ -35,11 +35,27 @@ static void help(void)
          "  tutti train --resume runs/cnn-mirrored-20260131-120000 --epochs 10");
 }
 
+/* As a shell reads it. */
+static void add_word(struct strbuf *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_@%+=:,./-";
+
+    if (*word && strspn(word, plain) == strlen(word)) {
+        strbuf_printf(out, " %s", word);
+        return;
+    }
+    strbuf_add(out, " '");
+    for (; *word; word++)
+        strbuf_printf(out, *word == '\'' ? "'\\%c'" : "%c", *word);
+    strbuf_add(out, "'");
+}
+
 static void command_line(const struct args *args, struct strbuf *out)
 {
     strbuf_add(out, "tutti train");
     for (int i = 0; i < args->count; i++)
-        strbuf_printf(out, " %s", args->word[i]);
+        add_word(out, args->word[i]);
 }
 
 static void print_result(const struct job *job, const struct train_result *r)
@@ -106,16 +122,64 @@ static void print_json(const struct train_result *r)
     strbuf_release(&line);
 }
 
+/* What a flag, "--resume" or "--resume=", is given; NULL: it is not there. */
+static const char *find_value(const struct args *args, const char *flag)
+{
+    const size_t length = strlen(flag);
+
+    for (int i = 0; i < args->count; i++) {
+        const char *word = args->word[i];
+        if (strcmp(word, flag) == 0 && i + 1 < args->count)
+            return args->word[i + 1];
+        if (strncmp(word, flag, length) == 0 && word[length] == '=')
+            return word + length + 1;
+    }
+    return NULL;
+}
+
+/* Another optimizer has its own usual numbers. */
+static void forget_numbers(struct settings *settings)
+{
+    static const char *const numbers[] = { "lr",           "momentum", "nesterov",
+                                           "weight-decay", "beta1",    "beta2",
+                                           "epsilon",      "trust",    "adapt-all" };
+    struct settings usual;
+
+    settings_init(&usual);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const struct setting *setting = settings_find(numbers[i]);
+        memcpy((char *)settings + setting->offset, (char *)&usual + setting->offset,
+               setting->size);
+    }
+}
+
 /* The settings of the run to continue come first, so that flags change them. */
 static enum status read_resumed(const struct args *args, struct settings *settings)
 {
-    for (int i = 0; i + 1 < args->count; i++) {
-        if (strcmp(args->word[i], "--resume") == 0)
-            return train_read_settings(args->word[i + 1], settings);
-    }
-    for (int i = 0; i < args->count; i++) {
-        if (strncmp(args->word[i], "--resume=", 9) == 0)
-            return train_read_settings(args->word[i] + 9, settings);
+    const char *folder = find_value(args, "--resume");
+    const char *optimizer = find_value(args, "--optimizer");
+
+    if (!folder)
+        return STATUS_OK;
+    TRY(train_read_settings(folder, settings));
+    if (optimizer && strcmp(optimizer, settings->optimizer) != 0)
+        forget_numbers(settings);
+    return STATUS_OK;
+}
+
+/* What a run has had from its beginning. */
+static enum status check_resumed(const struct settings *was, const struct settings *now)
+{
+    static const char *const fixed[] = { "init", "vocab", "min-count", "tokenizer" };
+
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        const struct setting *setting = settings_find(fixed[i]);
+        if (memcmp((const char *)was + setting->offset, (const char *)now + setting->offset,
+                   setting->size) != 0)
+            return FAIL(STATUS_USAGE,
+                        "--%s: the run in %s goes on with what it began with: leave it out, or "
+                        "begin another run",
+                        fixed[i], now->out);
     }
     return STATUS_OK;
 }
@@ -149,6 +213,7 @@ static enum status run(const struct args *args)
 
     settings_init(&settings);
     TRY(read_resumed(args, &settings));
+    const struct settings was = settings;
     TRY(cli_join(&settings, &cluster));
     TRY(cli_parse(&parse));
     TRY(cli_place(&settings, &cluster));
@@ -157,6 +222,8 @@ static enum status run(const struct args *args)
     if (resume && strcmp(settings.out, resume) != 0)
         return FAIL(STATUS_USAGE, "--resume %s and --out %s: a run goes on in its own folder",
                     resume, settings.out);
+    if (resume)
+        TRY(check_resumed(&was, &settings));
     if (!resume && !parse.n_words)
         return FAIL(STATUS_USAGE, "no model: tutti train MODEL (tutti models lists them)");
     if (parse.n_words)

@@ -27,7 +27,45 @@ struct simulate_folder {
     size_t told; /* rounds */
     struct fed_simulated so_far;
     int64_t samples;
+    int lock;
 };
+
+/* What makes it this federation, for config.json; the seed is there already. */
+static void add_federation(const struct fed_simulation *config, struct strbuf *out)
+{
+    struct fed_terms terms = *config->terms;
+
+    terms.graph = NULL;
+    terms.seed = 0;
+    terms.federation[0] = '\0';
+    strbuf_printf(out, ",\n  \"federated\": {\"participants\": %d, \"partition\": ",
+                  config->participants);
+    strbuf_add_json(out, config->partition);
+    strbuf_add(out, ", \"validation\": ");
+    strbuf_add_number(out, config->validation);
+    strbuf_add(out, ", \"drop\": ");
+    strbuf_add_number(out, config->drop);
+    strbuf_add(out, ", \"stop_at\": ");
+    strbuf_add_number(out, config->stop_at);
+    strbuf_add(out, "},\n  \"terms\": ");
+    fed_terms_print(&terms, out);
+}
+
+/* Makes the run's folder, with the federation in its configuration. */
+static enum status make_folder(const struct fed_simulation *config, struct job *base, int *lock)
+{
+    struct train_hooks hooks = *config->hooks;
+    struct strbuf more;
+
+    strbuf_init(&more, 1 << 20);
+    add_federation(config, &more);
+    enum status status = strbuf_status(&more);
+    hooks.more = more.text;
+    if (status == STATUS_OK)
+        status = folder_create(base, &hooks, lock);
+    strbuf_release(&more);
+    return status;
+}
 
 enum status simulate_folder_create(const struct fed_simulation *config,
                                    const struct fed_job *job, const struct fed_parts *parts,
@@ -40,8 +78,13 @@ enum status simulate_folder_create(const struct fed_simulation *config,
     base->settings.threads =
         config->settings->threads ? config->settings->threads : job_cores();
     base->settings.steps = base->total_steps = config->terms->rounds;
-    TRY(folder_create(base, config->hooks));
     TRY(mem_alloc(1, sizeof *folder, &folder));
+    folder->lock = -1;
+    const enum status status = make_folder(config, base, &folder->lock);
+    if (status != STATUS_OK) {
+        simulate_folder_destroy(folder);
+        return status;
+    }
     folder->config = config;
     folder->fed = job;
     folder->job = base;
@@ -60,6 +103,8 @@ enum status simulate_folder_create(const struct fed_simulation *config,
 
 void simulate_folder_destroy(struct simulate_folder *folder)
 {
+    if (folder)
+        folder_unlock(folder->lock);
     mem_free(folder);
 }
 

@@ -7,9 +7,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "tutti.h"
@@ -27,13 +29,36 @@ static enum status replace_in(const char *folder, const char *name, const struct
     return status;
 }
 
+enum { SPLIT_TEXT = 64 };
+
+/* "dp=2,pp=2,zero=1": what ranks share, in the words of --split. */
+static void print_split(const struct axes *axes, char out[SPLIT_TEXT])
+{
+    const struct {
+        const char *name;
+        int number, usual;
+    } parts[] = {
+        { "dp", axes->dp, axes->tp * axes->pp > 1 ? 1 : 0 },
+        { "tp", axes->tp, 1 },
+        { "pp", axes->pp, 1 },
+        { "zero", axes->zero, 0 },
+    };
+    size_t length = 0;
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].number != parts[i].usual)
+            length += (size_t)snprintf(out + length, SPLIT_TEXT - length, "%s%s=%d",
+                                       length ? "," : "", parts[i].name, parts[i].number);
+    }
+}
+
 static void add_config(const struct job *job, const struct train_hooks *hooks,
                        struct strbuf *text)
 {
     const struct settings *s = &job->settings;
-    char split[32];
+    char split[SPLIT_TEXT];
 
-    snprintf(split, sizeof split, "dp=%lld", (long long)s->ranks);
+    print_split(&job->axes, split);
     strbuf_printf(text, "{\n  \"format\": 1,\n  \"tutti\": \"%s\",\n  ", TUTTI_VERSION);
     settings_print(s, text);
     strbuf_printf(text, ",\n  \"total_steps\": %lld", (long long)job->total_steps);
@@ -62,6 +87,8 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
         strbuf_printf(text, "%s\"%s\"", i ? ", " : ", \"vocabulary\": [",
                       vocab_fingerprint(text_vocab(job->train_text, i)));
     strbuf_add(text, job->train_text ? "]}" : "}");
+    if (hooks->more)
+        strbuf_add(text, hooks->more);
     if (hooks->command) {
         strbuf_add(text, ",\n  \"command\": ");
         strbuf_add_json(text, hooks->command);
@@ -105,33 +132,108 @@ static void pick_folder(struct job *job)
         snprintf(s->out + length, sizeof s->out - length, "-%d", i);
 }
 
-enum status folder_create(struct job *job, const struct train_hooks *hooks)
+/* One process at a time has a run's folder: until the descriptor is closed, here and in processes that have it from here. Those of
+ * a run that was killed are gone soon. Where a file system has no locks, nobody is kept away. */
+static enum status lock(const char *folder, int *out)
 {
-    static const char *const old[] = {
-        "metrics.jsonl", "summary.json",         "report.html",     "graph.svg", "checkpoint",
-        FOLDER_TRACE,    FOLDER_RECONSTRUCTIONS, FOLDER_VOCABULARY, FOLDER_TABLE
-    };
+    enum { TRIES = 60, APART_MS = 50 };
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return FAIL(STATUS_IO, "%s: %s", folder, strerror(errno));
+    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; i++) {
+        if (i == TRIES) {
+            (void)close(fd);
+            return FAIL(STATUS_USAGE,
+                        "%s is in use by another process that trains: wait for its end, or "
+                        "choose another --out",
+                        folder);
+        }
+        clock_sleep_ms(APART_MS);
+    }
+    *out = fd;
+    return STATUS_OK;
+}
+
+void folder_unlock(int lock)
+{
+    if (lock >= 0)
+        (void)close(lock);
+}
+
+/* What a run writes, config.json first. */
+static const char *const run_files[] = {
+    "config.json", "metrics.jsonl", "summary.json",         "report.html",     "graph.svg",
+    "checkpoint",  FOLDER_TRACE,    FOLDER_RECONSTRUCTIONS, FOLDER_VOCABULARY, FOLDER_TABLE
+};
+enum { RUN_FILES = sizeof run_files / sizeof *run_files };
+
+/* The first of these that is there; NULL: none is. */
+static enum status find_written(const char *folder, const char **out)
+{
     char *path;
 
-    if (!*job->settings.out)
-        pick_folder(job);
-    const char *folder = job->settings.out;
-    TRY(file_join(folder, "config.json", &path));
-    const bool taken = file_exists(path);
-    mem_free(path);
-    if (taken && !hooks->overwrite)
+    *out = NULL;
+    for (size_t i = 0; i < RUN_FILES && !*out; i++) {
+        TRY(file_join(folder, run_files[i], &path));
+        *out = file_exists(path) ? run_files[i] : NULL;
+        mem_free(path);
+    }
+    return STATUS_OK;
+}
+
+static enum status remove_written(const char *folder)
+{
+    char *path;
+
+    for (size_t i = 1; i < RUN_FILES; i++) {
+        TRY(file_join(folder, run_files[i], &path));
+        const enum status status = file_remove_tree(path);
+        mem_free(path);
+        TRY(status);
+    }
+    return STATUS_OK;
+}
+
+static enum status create(const struct job *job, const struct train_hooks *hooks)
+{
+    const char *folder = job->settings.out, *found;
+
+    TRY(find_written(folder, &found));
+    if (found == run_files[0] && !hooks->overwrite)
         return FAIL(STATUS_USAGE,
                     "%s holds a run already: continue it with --resume %s, replace it "
                     "with --overwrite, or choose another --out",
                     folder, folder);
-    TRY(file_make_folder(folder));
-    for (size_t i = 0; i < sizeof old / sizeof *old && taken; i++) {
-        TRY(file_join(folder, old[i], &path));
-        enum status status = file_remove_tree(path);
-        mem_free(path);
-        TRY(status);
-    }
+    if (found && !hooks->overwrite)
+        return FAIL(STATUS_USAGE,
+                    "%s has a %s already: replace what is there with --overwrite, or choose "
+                    "another --out",
+                    folder, found);
+    if (found)
+        TRY(remove_written(folder));
     return write_config(job, hooks);
+}
+
+enum status folder_create(struct job *job, const struct train_hooks *hooks, int *out_lock)
+{
+    if (!*job->settings.out)
+        pick_folder(job);
+    TRY(file_make_folder(job->settings.out));
+    TRY(lock(job->settings.out, out_lock));
+    return create(job, hooks);
+}
+
+/* Is it a whole line, of this step or one before? The last one was perhaps being written when the run died. */
+static bool is_kept(const char *line, size_t length, uint64_t step)
+{
+    struct json *json;
+
+    if (json_parse(line, length, &json) != STATUS_OK)
+        return false;
+    const bool kept = json_integer(json_root(json), "step", 0) <= (int64_t)step;
+    json_destroy(json);
+    return kept;
 }
 
 static enum status rewind_metrics(const struct job *job, uint64_t step)
@@ -147,16 +249,13 @@ static enum status rewind_metrics(const struct job *job, uint64_t step)
     }
     if (status == STATUS_OK) {
         size_t kept = 0;
-        for (size_t at = 0; at < length;) {
+        for (size_t at = 0, next; at < length; at = next) {
             const char *end = memchr(text + at, '\n', length - at);
-            struct json *line = NULL;
-            if (!end || json_parse(text + at, (size_t)(end - text) - at, &line) != STATUS_OK)
-                break; /* the rest was being written when the run died */
-            const bool later = json_integer(json_root(line), "step", 0) > (int64_t)step;
-            json_destroy(line);
-            if (later)
-                break;
-            kept = at = (size_t)(end - text) + 1;
+            next = end ? (size_t)(end - text) + 1 : length;
+            if (!end || !is_kept(text + at, next - at - 1, step))
+                continue;
+            memmove(text + kept, text + at, next - at);
+            kept += next - at;
         }
         status = file_replace(path, text, kept);
         mem_free(text);
@@ -170,12 +269,17 @@ enum status folder_continue(const struct job *job, const struct train_hooks *hoo
 {
     char *path;
 
-    TRY(file_join(job->settings.out, "summary.json", &path));
-    enum status status = file_remove_tree(path);
-    mem_free(path);
-    TRY(status);
     TRY(write_config(job, hooks));
-    return rewind_metrics(job, step);
+    TRY(rewind_metrics(job, step));
+    TRY(file_join(job->settings.out, "summary.json", &path));
+    const enum status status = file_remove_tree(path);
+    mem_free(path);
+    return status;
+}
+
+enum status folder_take(const struct job *job, int *out_lock)
+{
+    return lock(job->settings.out, out_lock);
 }
 
 enum status folder_write_failure(const struct job *job, const char *text)

@@ -50,9 +50,14 @@ struct metrics {      /* one line; NaN members are left out */
 #define FOLDER_VOCABULARY "vocabulary.txt"
 #define FOLDER_TABLE "table.json"
 
-/* Makes the folder of a new run with config.json and graph.svg; refuses one that holds a run
- * unless it may be overwritten. settings.out "" picks runs/MODEL-STRATEGY-TIME. */
-MUST_CHECK enum status folder_create(struct job *job, const struct train_hooks *hooks);
+/* Makes the folder of a new run with config.json and graph.svg; refuses one that holds a run, or a file of a name that runs
+ * write, unless it may be overwritten, and one that another process has. settings.out "" picks runs/MODEL-STRATEGY-TIME.
+ * *out_lock is this process's hold on it, also after a failure if it is not negative, until folder_unlock. */
+MUST_CHECK enum status folder_create(struct job *job, const struct train_hooks *hooks,
+                                     int *out_lock);
+/* The same hold on the folder of a run that goes on, before its checkpoint is looked at. */
+MUST_CHECK enum status folder_take(const struct job *job, int *out_lock);
+void folder_unlock(int lock); /* -1 is allowed */
 /* The folder of a run that goes on: config.json with the settings as they are now, no summary, and
  * metrics.jsonl cut after the last line whose step is at most `step`. */
 MUST_CHECK enum status folder_continue(const struct job *job, const struct train_hooks *hooks,

@@ -196,6 +196,8 @@ enum status job_open_data(struct job *job, bool has_vocab)
     const int64_t count = source_count(job->train);
     if (count == 0)
         return FAIL(STATUS_USAGE, "data set %s has no training samples", s->data);
+    if (job->test && source_count(job->test) == 0)
+        return FAIL(STATUS_USAGE, "data set %s has no test samples", s->data);
     if (count < s->batch && s->drop_last)
         return FAIL(STATUS_USAGE, "data set %s has %lld samples, fewer than --batch %lld",
                     s->data, (long long)count, (long long)s->batch);

@@ -299,12 +299,12 @@ static enum status after_step(struct rank *rank, bool *stop)
 
     const bool tells = rank->own.local && number % (uint64_t)s->log_every == 0;
 
-    *stop = rank->heard & STOP;
+    *stop = (rank->heard & STOP) && !is_last; /* which is an end anyhow */
     TRY(add_late_results(rank, ends_epoch || saves || is_last || *stop || tells));
     if (rank->own.served && (is_last || *stop))
         TRY(meet_at_servers(rank));
     if (!rank_leads(rank))
-        return evaluates && !*stop && rank->own.evaluators ? rank_evaluate(rank) : STATUS_OK;
+        return evaluates && rank->own.evaluators ? rank_evaluate(rank) : STATUS_OK;
     if (rank->is_first) {
         const struct tally *known = rank->interval.weight ? &rank->interval : &rank->before;
         if (rank->run->hooks->progress)
@@ -317,6 +317,7 @@ static enum status after_step(struct rank *rank, bool *stop)
     TRY(tell_if_due(rank));
     rank->result.train_loss = rank_mean_loss(&rank->epoch);
     rank->result.train_accuracy = rank_mean_accuracy(rank, &rank->epoch);
+    const struct tally epoch_so_far = rank->epoch;
     if (evaluates && !*stop)
         TRY(rank_evaluate(rank));
     if (ends_epoch)
@@ -324,7 +325,10 @@ static enum status after_step(struct rank *rank, bool *stop)
     rank->is_owed |= saves;
     if ((rank->is_owed && (rank->meets || !rank->own.local)) || is_last || *stop)
         TRY(rank_save(rank));
-    return STATUS_OK;
+    if (!evaluates || !*stop)
+        return STATUS_OK;
+    rank->epoch = epoch_so_far; /* who goes on does not come here again, and all is saved */
+    return rank_evaluate(rank);
 }
 
 enum status rank_run_steps(struct rank *rank)

@@ -44,7 +44,14 @@ static enum status load_saved(struct rank *rank)
         run->checkpoint ? checkpoint_weights(run->checkpoint) : run->init;
     const struct safetensors *optimizer =
         run->checkpoint ? checkpoint_optimizer(run->checkpoint) : NULL;
+
     const bool leads = rank->grid && grid_place(rank->grid).dp == 0;
+    if (optimizer && !weights_have_state(rank->exec, optimizer)) {
+        optimizer = NULL;
+        if (rank->is_first)
+            log_line(LOG_WARNING, "%s has no state of %s, which begins with none",
+                     checkpoint_path(run->checkpoint), rank->job->settings.optimizer);
+    }
     const bool loads = rank->is_first || rank->own.local || rank->own.served || leads;
 
     if (!rank_streams(rank)) {

@@ -40,6 +40,7 @@ struct run {
     struct tally epoch;    /* what the checkpoint had of the running epoch */
     double seconds_before; /* of earlier sessions of this run */
     int64_t samples_before;
+    int lock; /* of the folder; -1: another process has it */
 };
 
 /* What a rank has beside that as a worker with an executor of its own. */

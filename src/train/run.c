@@ -96,17 +96,18 @@ static void release(struct run *run)
 {
     checkpoint_close(run->checkpoint);
     safetensors_close(run->init);
+    folder_unlock(run->lock);
 }
 
 enum status train_run(struct job *job, const struct train_hooks *hooks,
                       struct train_result *out)
 {
-    struct run run = { .job = job, .hooks = hooks };
+    struct run run = { .job = job, .hooks = hooks, .lock = -1 };
 
     TRY(forecast_check_memory(job));
     enum status status = open_init(&run);
     if (status == STATUS_OK && keeps_folder())
-        status = folder_create(job, hooks);
+        status = folder_create(job, hooks, &run.lock);
     if (status == STATUS_OK)
         status = launch(&run, out);
     release(&run);
@@ -142,6 +143,14 @@ static enum status read_state(struct run *run)
     if (strcmp(json_text(state, "data", data), data) != 0)
         log_line(LOG_WARNING, "%s was saved while training on other data than %s",
                  checkpoint_path(run->checkpoint), run->job->train->path);
+    const int64_t batch = run->job->settings.batch;
+    if (json_integer(state, "batch", batch) != batch)
+        log_line(
+            LOG_WARNING,
+            "%s was saved with --batch %lld, now it is %lld: the run goes on with the same "
+            "number of steps, which is another place in its data",
+            checkpoint_path(run->checkpoint), (long long)json_integer(state, "batch", 0),
+            (long long)batch);
     const char *now = augment_print(&run->job->augment, text_now);
     const char *then = json_text(state, "augment", "none");
     if (strcmp(then, now) != 0)
@@ -179,10 +188,12 @@ static enum status resume_from(struct run *run)
 enum status train_resume(struct job *job, const struct train_hooks *hooks,
                          struct train_result *out)
 {
-    struct run run = { .job = job, .hooks = hooks };
+    struct run run = { .job = job, .hooks = hooks, .lock = -1 };
 
     TRY(forecast_check_memory(job));
-    enum status status = resume_from(&run);
+    enum status status = keeps_folder() ? folder_take(job, &run.lock) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = resume_from(&run);
     if (status == STATUS_OK)
         status = launch(&run, out);
     release(&run);

@@ -87,8 +87,9 @@ static enum status print_state(const struct rank *rank, const struct tally *epoc
 {
     char augment[AUGMENT_TEXT];
 
-    strbuf_printf(state, "{\"step\": %llu, \"samples\": %lld, \"seconds\": ",
-                  (unsigned long long)rank->step + 1, (long long)rank->samples);
+    strbuf_printf(state, "{\"step\": %llu, \"batch\": %lld, \"samples\": %lld, \"seconds\": ",
+                  (unsigned long long)rank->step + 1, (long long)rank->job->settings.batch,
+                  (long long)rank->samples);
     strbuf_add_number(state, rank_seconds(rank));
     strbuf_printf(state, ", \"epoch_samples\": %lld, \"epoch_weight\": %lld, \"epoch_loss\": ",
                   (long long)epoch->samples, (long long)epoch->weight);
@@ -405,6 +406,11 @@ static enum status evaluate_these(struct rank *rank)
         TRY(local_sum(rank->own.local, &epoch));
     m.train_loss = rank->result.train_loss = rank_mean_loss(&epoch);
     m.train_accuracy = rank->result.train_accuracy = rank_mean_accuracy(rank, &epoch);
+    if (result.samples && !isfinite(result.loss))
+        return FAIL(STATUS_MISMATCH,
+                    "the test loss is not a finite number after step %llu: lower --lr, or use "
+                    "--clip 1 or --warmup",
+                    (unsigned long long)m.step);
     if (result.samples) {
         m.val_loss = result.loss;
         m.val_accuracy = graph_roles(rank->job->eval_graph)->correct

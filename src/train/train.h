@@ -39,6 +39,10 @@ MUST_CHECK enum status job_create_after(const struct settings *settings,
                                         const struct model *model, const char *after,
                                         struct job **out);
 void job_destroy(struct job *job); /* NULL is allowed */
+/* Do ranks hold different layers, or slices of them? Then job_graph is rank 0's, until it is made this one's, after the same
+ * pass. */
+bool job_has_places(const struct job *job);
+MUST_CHECK enum status job_be_rank(struct job *job, int64_t rank, const char *after);
 
 const struct settings *job_settings(const struct job *job); /* with everything picked */
 const struct model *job_model(const struct job *job);
@@ -72,6 +76,7 @@ struct train_hooks {
     bool progress;       /* live progress on standard error */
     bool json;           /* every line of metrics.jsonl also on standard output */
     const char *command; /* the command line, for config.json; may be NULL */
+    const char *more;    /* further members of config.json, each after a comma; may be NULL */
     bool overwrite;      /* a run in the folder may be replaced */
 };
 

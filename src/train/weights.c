@@ -421,6 +421,19 @@ static enum status load_param(struct exec *exec, const struct safetensors *weigh
     return optimizer ? load_errors(exec, optimizer, i) : STATUS_OK;
 }
 
+bool weights_have_state(const struct exec *exec, const struct safetensors *optimizer)
+{
+    char name[512];
+
+    for (int i = 0; i < exec_param_count(exec); i++) {
+        for (int k = 0; k < exec_own_states(exec) && k < exec_state_count(exec, i); k++) {
+            if (!find_state(exec, optimizer, i, k, name, sizeof name))
+                return false;
+        }
+    }
+    return true;
+}
+
 enum status weights_load_group(struct exec *exec, const struct safetensors *weights,
                                const struct safetensors *optimizer, int group)
 {

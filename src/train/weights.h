@@ -44,6 +44,8 @@ MUST_CHECK enum status weights_check(const struct graph *graph, const struct saf
 MUST_CHECK enum status weights_load(struct exec *exec, const struct safetensors *weights,
                                     const struct safetensors *optimizer);
 /* The same of the parameters of one group. */
+/* Has the file all state that the executor's optimizer keeps? Else it is another one's. */
+bool weights_have_state(const struct exec *exec, const struct safetensors *optimizer);
 MUST_CHECK enum status weights_load_group(struct exec *exec, const struct safetensors *weights,
                                           const struct safetensors *optimizer, int group);
 /* What a worker with state of its own finds of it behind weights_load: its own state if the file has it, else

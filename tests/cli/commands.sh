@@ -57,6 +57,9 @@ works "$tutti" train mlp --limit 600 --batch 60 --lr 0.01 --scale-lr --base-batc
     complain "rates of --scale-lr: $(grep -o '"lr": [0-9.]*' scaled/metrics.jsonl)"
 grep -q '"scaled_lr": 0.04,' scaled/config.json || complain "config.json has no scaled rate"
 grep -q 'scaled_lr' scaled/report.html || complain "report.html has no scaled rate"
+works "$tutti" graph cnn --strategy pipeline -n 2 && says '^rank 0 of 2$' && says ' update' && ! grep -q 'fc2.weight.*update' out.txt
+works "$tutti" graph cnn --strategy pipeline -n 2 --rank 1 && says '^rank 1 of 2$' && says 'bucket1.update f32\[401'
+refused 2 'ranks 0 to 1' "$tutti" graph cnn --strategy pipeline -n 2 --rank 2
 works "$tutti" graph mlp --after model && says 'softmax_cross_entropy'
 # Operations and bytes of a step, here and on a GPU that need not be there: 2 * 64 * (2 * 222000 + 26000) for products.
 works "$tutti" graph mlp --batch 64 --shards 1 && says '^ in all: 61[0-9]\{6\} operations, [0-9]* bytes read and written$'
@@ -72,6 +75,9 @@ works "$tutti" report run && says report.html
 works "$tutti" compare run other=run --out compare.html && says 'the same weights to the last bit'
 works "$tutti" compare run run2=run --json && says '"verdict": "same"'
 refused 2 'nothing to compare' "$tutti" compare run
+refused 2 'named twice' "$tutti" compare run ./run
+cp -r run repeated # the same weights again say nothing of results
+works "$tutti" compare run repeated && says '(2 runs' && ! grep 'accuracy.*±' out.txt || complain "a repeated run counts twice: $(cat out.txt)"
 refused 1 nowhere "$tutti" compare run nowhere
 works "$tutti" train cnn --dropout 0.1 --steps 10 --limit 1000 -n2 --batch=32 --json --out json
 python3 -c 'import json; [json.loads(l) for l in open("out.txt")]' || complain "--json is not JSON lines"
