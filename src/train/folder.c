@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <time.h>
@@ -14,6 +16,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/sha256.h"
 #include "tutti.h"
 
 enum { TEXT_MAX = 64 << 20, METRICS_MAX = 1 << 30 };
@@ -52,15 +55,57 @@ static void print_split(const struct axes *axes, char out[SPLIT_TEXT])
     }
 }
 
+/* Files are found again from any folder; names of data sets are no paths. */
+static void keep_path(char path[SETTINGS_TEXT], bool is_file)
+{
+    char whole[PATH_MAX];
+
+    if (is_file && realpath(path, whole) && strlen(whole) < SETTINGS_TEXT)
+        memcpy(path, whole, strlen(whole) + 1);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+
+    return length > tail && strcmp(text + length - tail, end) == 0;
+}
+
+static void add_settings(const struct settings *settings, struct strbuf *text)
+{
+    struct settings s = *settings;
+
+    keep_path(s.model, ends_with(s.model, ".json"));
+    keep_path(s.data, strchr(s.data, '/') != NULL);
+    keep_path(s.init, *s.init != '\0');
+    settings_print(&s, text);
+}
+
+bool folder_model_hash(const char *model, char out[SHA256_HEX])
+{
+    char *text;
+    size_t length;
+    struct sha256 hash;
+
+    if ((!ends_with(model, ".c") && !ends_with(model, ".json")) ||
+        file_read(model, TEXT_MAX, &text, &length) != STATUS_OK)
+        return false;
+    sha256_init(&hash);
+    sha256_add(&hash, text, length);
+    sha256_end_hex(&hash, out);
+    mem_free(text);
+    return true;
+}
+
 static void add_config(const struct job *job, const struct train_hooks *hooks,
                        struct strbuf *text)
 {
     const struct settings *s = &job->settings;
-    char split[SPLIT_TEXT];
+    char split[SPLIT_TEXT], model[SHA256_HEX];
 
     print_split(&job->axes, split);
     strbuf_printf(text, "{\n  \"format\": 1,\n  \"tutti\": \"%s\",\n  ", TUTTI_VERSION);
-    settings_print(s, text);
+    add_settings(s, text);
     strbuf_printf(text, ",\n  \"total_steps\": %lld", (long long)job->total_steps);
     if (s->scale_lr) {
         strbuf_add(text, ",\n  \"scaled_lr\": ");
@@ -83,6 +128,8 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
                   "\"shards\": %lld",
                   kernel_isa(), kernel_choices_hash(job->choices), job->train->fingerprint,
                   (long long)s->shards);
+    if (folder_model_hash(s->model, model))
+        strbuf_printf(text, ", \"model\": \"%s\"", model);
     for (int i = 0; job->train_text && i < TEXT_SIDES && text_vocab(job->train_text, i); i++)
         strbuf_printf(text, "%s\"%s\"", i ? ", " : ", \"vocabulary\": [",
                       vocab_fingerprint(text_vocab(job->train_text, i)));

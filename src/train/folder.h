@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "base/sha256.h"
 #include "train/job.h"
 
 /* Means over the steps since the last reset, weighted by the labels that count. */
@@ -76,6 +77,8 @@ MUST_CHECK enum status folder_write_summary(const struct job *job, const char *s
                                             const struct train_classes *classes,
                                             int64_t samples, const struct rank_times *times,
                                             const char *more);
+/* SHA-256 of the file that a model is, as config.json has it; false: it is none, or not there. */
+bool folder_model_hash(const char *model, char out[SHA256_HEX]);
 /* A picture beside them, replaced as a whole. */
 MUST_CHECK enum status folder_write_picture(const struct job *job, const char *name,
                                             const struct strbuf *png);

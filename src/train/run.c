@@ -200,6 +200,18 @@ enum status train_resume(struct job *job, const struct train_hooks *hooks,
     return status;
 }
 
+/* Weights of one model do not fit another, or fit and mean something else. */
+static void warn_of_model(const char *folder, const struct json_value *config,
+                          const struct settings *settings)
+{
+    const char *then = json_text(json_get(config, "bits"), "model", "");
+    char now[SHA256_HEX];
+
+    if (*then && folder_model_hash(settings->model, now) && strcmp(then, now) != 0)
+        log_line(LOG_WARNING, "%s has changed since it was trained in %s", settings->model,
+                 folder);
+}
+
 enum status train_read_settings(const char *folder, struct settings *out)
 {
     char *path, *text;
@@ -220,6 +232,8 @@ enum status train_read_settings(const char *folder, struct settings *out)
             status = format == 1 ? settings_read(out, json_root(json))
                                  : FAIL(STATUS_CORRUPT, "format %lld, this program reads 1",
                                         (long long)format);
+            if (status == STATUS_OK)
+                warn_of_model(folder, json_root(json), out);
             json_destroy(json);
         }
         if (status != STATUS_OK)

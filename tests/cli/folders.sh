@@ -60,6 +60,16 @@ lines=$(wc -l <other/metrics.jsonl)
 works "$tutti" train --resume other --steps 9 --quiet
 ! grep -q '"tr$' other/metrics.jsonl && [ "$(wc -l <other/metrics.jsonl)" -gt $((lines - 2)) ] || complain "metrics: $(wc -l <other/metrics.jsonl) of $lines lines"
 
+# From any folder; and a model's file that is another one now.
+works "$tutti" graph mlp --data fashion-mnist --format json
+mkdir elsewhere && cp out.txt elsewhere/own.json
+works env -C elsewhere "$tutti" train own.json --data fashion-mnist --limit 64 --steps 1 --quiet --out run
+works "$tutti" eval elsewhere/run --limit 10
+[ ! -s err.txt ] || complain "from another folder: $(cat err.txt)"
+sed -i 's/relu/tanh/' elsewhere/own.json
+works "$tutti" eval elsewhere/run --limit 10
+grep -q 'own.json has changed' err.txt || complain "a changed model: $(cat err.txt)"
+
 # Runs of every distribution are evaluated.
 for flags in '--strategy asgd -n 2 --spares 1' '--strategy tensor -n 2 --sequence-parallel' '-n 2 --flat --compress int8 --compress-after 1' --drop-last; do
     # shellcheck disable=SC2086 # words
