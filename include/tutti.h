@@ -45,7 +45,8 @@ struct tutti_graph;
 struct tutti_value;
 
 /* Layers. Parameters are named "NAME.weight" and "NAME.bias" and start with PyTorch's default
- * values. A NULL value in gives NULL out, so a model needs no checks. */
+ * values. A NULL value in gives NULL out, so a model needs no checks. Parameters, and a sample of what a layer
+ * gives, have 1 to 2^31 - 1 elements. */
 TUTTI_API struct tutti_value *tutti_linear(struct tutti_graph *graph, const char *name,
                                            struct tutti_value *x, int64_t outputs);
 TUTTI_API struct tutti_value *tutti_conv2d(struct tutti_graph *graph, const char *name,

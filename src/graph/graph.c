@@ -105,7 +105,7 @@ static struct value *add_value(struct graph *graph, const char *name, enum value
     if (graph->status != STATUS_OK)
         return NULL;
     if (shape_checked_count(&shape, &count) != STATUS_OK) {
-        graph_fail(graph, STATUS_USAGE);
+        graph_fail(graph, FAIL(STATUS_USAGE, "%s: %s", name, status_message()));
         return NULL;
     }
     if (make_room(graph, &graph->values, graph->n_values, &graph->max_values) != STATUS_OK)

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "graph/build.h"
+#include "graph/file.h"
 #include "train/library.h"
 #include "train/train.h"
 
@@ -133,6 +134,27 @@ struct tutti_value *tutti_reconstruction(struct tutti_graph *graph, struct tutti
 
 /* A user's function as a model of the zoo ----------------------------------------------- */
 
+/* Refuses values that are empty or too large, before passes and kernels reckon with them. */
+static enum status check_sizes(const struct graph *graph)
+{
+    const int64_t rows = graph_extents(graph).rows;
+    char shape[SHAPE_TEXT];
+
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        const int64_t count = shape_count(&value->shape);
+        const int64_t own = value->kind == VALUE_PARAM ? count : count / rows;
+        if (count < 1)
+            return FAIL(STATUS_USAGE, "%s has shape %s: a layer has at least one output",
+                        value->name, shape_print(&value->shape, shape));
+        if (own >= GRAPH_FILE_ELEMENTS)
+            return FAIL(STATUS_USAGE, "%s has shape %s, more than %lld elements%s", value->name,
+                        shape_print(&value->shape, shape), (long long)GRAPH_FILE_ELEMENTS - 1,
+                        value->kind == VALUE_PARAM ? "" : " a sample");
+    }
+    return STATUS_OK;
+}
+
 static void build_user(struct graph *graph, const struct model_config *config,
                        struct value *input, struct value *target)
 {
@@ -145,7 +167,10 @@ static void build_user(struct graph *graph, const struct model_config *config,
         graph_fail(graph, FAIL(STATUS_USAGE, "the model's function returned no value"));
         return;
     }
-    if (!graph_roles(graph)->loss)
+    const enum status status = check_sizes(graph);
+    if (status != STATUS_OK)
+        graph_fail(graph, status);
+    else if (!graph_roles(graph)->loss)
         build_classifier_loss(graph, inner_value(output), target);
 }
 

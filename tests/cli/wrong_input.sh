@@ -144,6 +144,29 @@ printf 'not tensors' >weights.safetensors
 refused 1 'weights.safetensors' "$tutti" train mlp --init weights.safetensors --out bad-run
 printf 'int x;\n' >empty.c
 refused 2 'TUTTI_MODEL' "$tutti" train empty.c --out bad-run
+
+# Models in C: a layer without outputs, and one too large for any machine.
+model() { # NAME BODY
+    printf '#include <tutti.h>\nstatic struct tutti_value *f(struct tutti_graph *g, struct tutti_value *x, int classes)\n' >"$1.c"
+    printf '{ %s }\nTUTTI_MODEL(f)\n' "$2" >>"$1.c"
+}
+train_model() { timeout 20 "$tutti" train "$@" --data fashion-mnist --steps 2 --limit 200 --quiet --out bad-run; }
+show_model() { timeout 20 "$tutti" models "$@"; }
+show_graph() { timeout 20 "$tutti" graph "$@"; }
+model none 'return tutti_linear(g, "g", tutti_linear(g, "f", x, 0), classes);'
+model less 'return tutti_linear(g, "g", tutti_linear(g, "f", x, -10), classes);'
+model no_channel 'return tutti_linear(g, "g", tutti_conv2d_transpose(g, "f", x, 0, 3, 1, 1, 0), classes);'
+model large 'return tutti_linear(g, "g", tutti_linear(g, "f", x, 1LL << 33), classes);'
+model larger 'return tutti_linear(g, "g", tutti_linear(g, "f", x, 1LL << 60), classes);'
+model wide 'return tutti_linear(g, "g", tutti_conv2d_transpose(g, "f", x, 1, 3, 20000, 1, 1), classes);'
+for how in train_model show_model show_graph; do
+    refused 2 'f.weight has shape 0x784: a layer has at least one output' $how none.c
+    refused 2 'f.weight: negative extent -10' $how less.c
+    refused 2 'f.weight has shape 1x0x3x3' $how no_channel.c
+    refused 2 'f.weight has shape 8589934592x784, more than 2147483647 elements' $how large.c
+    refused 2 'f.weight: shape 1152921504606846976x784 has too many elements' $how larger.c
+    refused 2 'f has shape .*x540002x540002, more than 2147483647 elements a sample' $how wide.c
+done
 [ ! -e bad-run ] || complain "a refused run left bad-run"
 
 # A run is not overwritten by accident.
