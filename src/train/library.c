@@ -155,6 +155,19 @@ static enum status check_sizes(const struct graph *graph)
     return STATUS_OK;
 }
 
+/* Logits are one for each class: a label is a place in a row of them. */
+static enum status check_logits(const struct value *output, int classes)
+{
+    const int64_t own = output->shape.dim[output->shape.rank - 1];
+
+    if (output->shape.rank == 2 && own != classes) /* of other ranks the loss complains */
+        return FAIL(STATUS_USAGE,
+                    "the model's function returns %lld outputs a sample for %d classes: end it "
+                    "with tutti_linear(graph, name, x, classes)",
+                    (long long)own, classes);
+    return STATUS_OK;
+}
+
 static void build_user(struct graph *graph, const struct model_config *config,
                        struct value *input, struct value *target)
 {
@@ -167,7 +180,9 @@ static void build_user(struct graph *graph, const struct model_config *config,
         graph_fail(graph, FAIL(STATUS_USAGE, "the model's function returned no value"));
         return;
     }
-    const enum status status = check_sizes(graph);
+    enum status status = check_sizes(graph);
+    if (status == STATUS_OK && !graph_roles(graph)->loss)
+        status = check_logits(inner_value(output), config->classes);
     if (status != STATUS_OK)
         graph_fail(graph, status);
     else if (!graph_roles(graph)->loss)

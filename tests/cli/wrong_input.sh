@@ -145,7 +145,7 @@ refused 1 'weights.safetensors' "$tutti" train mlp --init weights.safetensors --
 printf 'int x;\n' >empty.c
 refused 2 'TUTTI_MODEL' "$tutti" train empty.c --out bad-run
 
-# Models in C: a layer without outputs, and one too large for any machine.
+# Models in C: a layer without outputs, one too large for any machine, and outputs that are not the classes.
 model() { # NAME BODY
     printf '#include <tutti.h>\nstatic struct tutti_value *f(struct tutti_graph *g, struct tutti_value *x, int classes)\n' >"$1.c"
     printf '{ %s }\nTUTTI_MODEL(f)\n' "$2" >>"$1.c"
@@ -159,6 +159,8 @@ model no_channel 'return tutti_linear(g, "g", tutti_conv2d_transpose(g, "f", x, 
 model large 'return tutti_linear(g, "g", tutti_linear(g, "f", x, 1LL << 33), classes);'
 model larger 'return tutti_linear(g, "g", tutti_linear(g, "f", x, 1LL << 60), classes);'
 model wide 'return tutti_linear(g, "g", tutti_conv2d_transpose(g, "f", x, 1, 3, 20000, 1, 1), classes);'
+model fewer 'return tutti_linear(g, "g", x, classes - 3);'
+model more 'return tutti_linear(g, "g", x, classes + 1);'
 for how in train_model show_model show_graph; do
     refused 2 'f.weight has shape 0x784: a layer has at least one output' $how none.c
     refused 2 'f.weight: negative extent -10' $how less.c
@@ -166,6 +168,8 @@ for how in train_model show_model show_graph; do
     refused 2 'f.weight has shape 8589934592x784, more than 2147483647 elements' $how large.c
     refused 2 'f.weight: shape 1152921504606846976x784 has too many elements' $how larger.c
     refused 2 'f has shape .*x540002x540002, more than 2147483647 elements a sample' $how wide.c
+    refused 2 'returns 7 outputs a sample for 10 classes' $how fewer.c
+    refused 2 'returns 11 outputs a sample for 10 classes' $how more.c
 done
 [ ! -e bad-run ] || complain "a refused run left bad-run"
 
