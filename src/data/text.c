@@ -191,6 +191,7 @@ static enum status encode_side(struct text *text, const struct tokenizer *tokeni
         .vocab = text->vocab[side],
         .rule = { .min_count = config->min_count ? config->min_count : task->min_count,
                   .most = config->most },
+        .rest = text->data.rest,
         .threads = config->threads,
     };
 
@@ -201,6 +202,8 @@ static enum status encode_side(struct text *text, const struct tokenizer *tokeni
         encode.rule.special[VOCAB_UNKNOWN] = true;
         encode.rule.special[VOCAB_END] |= task->is_stream;
     }
+    if (config->min_count > 1) /* who asks for it wants rare tokens to be one, now and later */
+        encode.rule.special[VOCAB_UNKNOWN] = true;
     TRY(text_encode(&encode, &text->side[side]));
     if (!text->vocab[side]) {
         text->own_vocab[side] = text->side[side].vocab;

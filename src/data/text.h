@@ -12,7 +12,8 @@
  *                      epoch, sample, position). Of those 80 % are <mask> in x, 10 % any token, 10 % as they
  *                      were; y has them, and padding elsewhere (BERT)
  *
- * The training split counts its vocabulary, unless it is given one; other splits use that. Documents
+ * The training split counts its vocabulary, unless it is given one; other splits use that. Where both are
+ * parts of one file and there is no <unk>, characters that only the other part has are in it, too. Documents
  * longer than `length` lose their ends.
  *
  * Formats: labelled text is train.tsv and test.tsv, or one file NAME.tsv; pairs are train.A and train.B, lines of
@@ -42,8 +43,9 @@ struct text_config {
     const char *
         tokenizer; /* tokenize.h's name, or a folder with GPT-2's files; NULL or "": the data set's
                               usual one, else words, or characters for plain text */
-    int64_t min_count; /* of a word to be in the vocabulary; 0: 2 for pairs, else 1 */
-    int64_t most;      /* tokens in a vocabulary, specials included; 0: any number */
+    int64_t
+        min_count; /* of a word to be in the vocabulary; 0: 2 for pairs, else 1; 2 or more: with <unk> */
+    int64_t most; /* tokens in a vocabulary, specials included; 0: any number */
     int64_t length
         [TEXT_SIDES]; /* tokens of a sample at most; 0: TEXT_LENGTH for streams, else any */
     int threads;      /* to tokenize; 0: as many as there are processors */

@@ -34,6 +34,7 @@ struct work {
     size_t n_pieces;
     int64_t *kept; /* numbers of each document */
     struct encoder encoder[THREADS_MOST];
+    struct encoder rest;           /* counts that of the config */
     int64_t tokens[THREADS_MOST];  /* met by each */
     int32_t *number[THREADS_MOST]; /* what an encoder's tokens are in the vocabulary */
     struct pool *pool;
@@ -140,13 +141,14 @@ static enum status fail_stranger(const struct work *work, const struct encoder *
     const struct text_file *file = work->config.file;
     const char *at =
         memmem(file->bytes, file->length, encoder->stranger, encoder->stranger_bytes);
+    char stranger[STRANGER_TEXT];
 
     return FAIL(STATUS_MISMATCH,
-                "%s:%" PRId64
-                ": \"%.*s\" is not in the vocabulary of %d %s, which has no <unk>; "
-                "--min-count 2 makes one",
-                file->path, at ? text_file_line(file, at) : 1, (int)encoder->stranger_bytes,
-                encoder->stranger, vocab_size(encoder->vocab), work->config.tokenizer->name);
+                "%s:%" PRId64 ": %s is not in the vocabulary of %d %s, which has no <unk>; "
+                "training with --min-count 2 makes one",
+                file->path, at ? text_file_line(file, at) : 1,
+                encoder_stranger(encoder, stranger), vocab_size(encoder->vocab),
+                work->config.tokenizer->name);
 }
 
 static enum status check_encoders(const struct work *work)
@@ -164,6 +166,22 @@ static enum status check_encoders(const struct work *work)
 
 /* Counting ------------------------------------------------------------------------------ */
 
+/* Tokens of the rest that no document has, after those of all. */
+static enum status add_rest(const struct encoder *rest, struct token_map *all, int64_t *counts)
+{
+    const int32_t known = all->count;
+
+    for (int32_t i = 0; i < rest->seen.count; i++) {
+        size_t length;
+        int32_t number;
+        const char *token = token_map_at(&rest->seen, i, &length);
+        TRY(token_map_add(all, token, length, &number));
+        if (number >= known)
+            counts[number] = rest->counts[i];
+    }
+    return STATUS_OK;
+}
+
 /* Adds all threads' tokens up: `number` becomes what each thread's tokens are in `all`. */
 static enum status add_counts(struct work *work, struct token_map *all, int64_t **counts)
 {
@@ -171,6 +189,7 @@ static enum status add_counts(struct work *work, struct token_map *all, int64_t 
 
     for (int t = 0; t < work->threads; t++)
         most += (size_t)work->encoder[t].seen.count;
+    most += (size_t)work->rest.seen.count;
     TRY(mem_alloc(most, sizeof **counts, counts));
     for (int t = 0; t < work->threads; t++) {
         const struct encoder *encoder = &work->encoder[t];
@@ -182,7 +201,7 @@ static enum status add_counts(struct work *work, struct token_map *all, int64_t 
             (*counts)[work->number[t][i]] += encoder->counts[i];
         }
     }
-    return STATUS_OK;
+    return add_rest(&work->rest, all, *counts);
 }
 
 static enum status choose_vocab(struct work *work, struct vocab **out)
@@ -204,6 +223,18 @@ static enum status choose_vocab(struct work *work, struct vocab **out)
     mem_free(counts);
     token_map_release(&all);
     return status;
+}
+
+static enum status count_rest(struct work *work)
+{
+    const struct text_span rest = work->config.rest;
+
+    if (!work->config.rule.special[VOCAB_UNKNOWN])
+        encoder_add(&work->rest, rest.bytes, rest.length);
+    return work->rest.status == STATUS_OK
+               ? STATUS_OK
+               : FAIL(work->rest.status, "%s: no memory for its tokens",
+                      work->config.file->path);
 }
 
 /* All together -------------------------------------------------------------------------- */
@@ -266,8 +297,10 @@ static enum status run(struct work *work, struct encoded *out)
     TRY(pool_create(work->threads, &work->pool));
     pool_for_slots(work->pool, work->n_pieces, (size_t)work->threads, encode_piece, work);
     TRY(check_encoders(work));
-    if (!work->config.vocab)
+    if (!work->config.vocab) {
+        TRY(count_rest(work));
         TRY(choose_vocab(work, &out->vocab));
+    }
     return join(work, out);
 }
 
@@ -281,7 +314,9 @@ enum status text_encode(const struct encode_config *config, struct encoded *out)
     work->threads = pick_threads(config);
     for (int t = 0; t < work->threads; t++)
         encoder_init(&work->encoder[t], config->tokenizer, config->vocab);
+    encoder_init(&work->rest, config->tokenizer, NULL);
     const enum status status = run(work, &encoded);
+    encoder_release(&work->rest);
     pool_destroy(work->pool);
     for (size_t i = 0; i < work->n_pieces; i++)
         mem_free(work->piece[i].id);

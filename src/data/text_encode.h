@@ -16,6 +16,9 @@ struct encode_config {
     const struct tokenizer *tokenizer;
     const struct vocab *vocab; /* NULL: counted, by this rule */
     struct vocab_rule rule;
+    /* Of the same file, none of the documents: tokens that they lack are counted here, unless the rule has
+     * an <unk> for them. Length 0: there is none. */
+    struct text_span rest;
     int threads;
 };
 

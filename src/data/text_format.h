@@ -16,6 +16,8 @@
 struct text_data {
     struct text_file file[TEXT_SIDES];  /* the second of pairs alone */
     struct text_span *span[TEXT_SIDES]; /* documents, in the files; plain text is one */
+    struct text_span
+        rest; /* of plain text that is one file, for training: what is for testing */
     int64_t count;
     int32_t *label; /* of labelled text: the class of each, below `classes` */
     int classes;

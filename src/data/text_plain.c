@@ -85,10 +85,13 @@ static enum status open_split(const char *path, enum text_split split, struct te
     const struct text_file *file = &data.file[0];
     const size_t cut = is_all ? nine_tenths(file) : 0;
     enum status status = mem_alloc(1, sizeof *data.span[0], &data.span[0]);
-    if (status == STATUS_OK && is_all && split == TEXT_TRAIN)
+    const struct text_span rest = { file->bytes + cut, file->length - cut };
+    if (status == STATUS_OK && is_all && split == TEXT_TRAIN) {
         data.span[0][0] = (struct text_span){ file->bytes, cut };
-    else if (status == STATUS_OK)
-        data.span[0][0] = (struct text_span){ file->bytes + cut, file->length - cut };
+        data.rest = rest;
+    } else if (status == STATUS_OK) {
+        data.span[0][0] = rest;
+    }
     if (status != STATUS_OK) {
         text_data_release(&data);
         return status;

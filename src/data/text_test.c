@@ -317,6 +317,46 @@ static void test_the_last_tenth_is_for_testing(void)
     text_close(train);
 }
 
+/* Characters that only the last tenth has are in the vocabulary; it is the same where there are none. */
+static void test_a_files_vocabulary_has_all_its_characters(void)
+{
+    struct text_config config = { .task = TEXT_NEXT_TOKEN, .length = { 4 } };
+    int64_t length[SOURCE_SEQUENCES], zero = 0;
+    int32_t x[4], y[4];
+
+    write_text("input.txt", "aaaaabbbaaaaabbbaa\n\xc3\xa4");
+    struct text *train = open_text(TEXT_TRAIN, &config);
+    const struct vocab *vocab = text_vocab(train, 0);
+    CHECK_INT(4, vocab_size(vocab));
+    CHECK_INT(2, vocab_find(vocab, "\n", 1)); /* counted there, so after the others */
+    CHECK_INT(3, vocab_find(vocab, "\xc3\xa4", 2));
+    config.vocab[0] = vocab;
+    struct text *test = open_text(TEXT_TEST, &config);
+    source_extents(text_as_source(test), &zero, 1, length);
+    source_read(text_as_source(test), NULL, &zero, 1, length, x, NULL, y);
+    CHECK(length[0] == 1 && x[0] == 2 && y[0] == 3);
+    text_close(test);
+    text_close(train);
+    config.vocab[0] = NULL;
+    config.most = 3; /* too few for all */
+    train = open_text(TEXT_TRAIN, &config);
+    CHECK_INT(3, vocab_size(text_vocab(train, 0)));
+    CHECK_INT(0, vocab_special(text_vocab(train, 0), VOCAB_UNKNOWN));
+    text_close(train);
+
+    char known[65];
+    config.most = 0;
+    write_text("input.txt", "aaaaabbbaaaaabbbaabb");
+    train = open_text(TEXT_TRAIN, &config);
+    memcpy(known, vocab_fingerprint(text_vocab(train, 0)), sizeof known);
+    text_close(train);
+    write_text("train.txt", "aaaaabbbaaaaabbbaa");
+    write_text("test.txt", "cc");
+    train = open_text(TEXT_TRAIN, &config); /* files of their own are not looked at for it */
+    CHECK_TEXT(known, vocab_fingerprint(text_vocab(train, 0)));
+    text_close(train);
+}
+
 /* Counts, in blocks that begin anywhere, go up by one; every epoch sees all but the ends. */
 static void test_blocks_follow_each_other(struct rng *rng)
 {
@@ -426,6 +466,21 @@ static void test_wrong_plain_text_is_refused(void)
     config.vocab[0] = text_vocab(train, 0);
     check_refused(STATUS_MISMATCH, &config, TEXT_TEST,
                   "test.txt:1: \"c\" is not in the vocabulary of 2 characters");
+    write_text("test.txt", "abba\n");
+    check_refused(STATUS_MISMATCH, &config, TEXT_TEST,
+                  "\"\\x0a\" is not in the vocabulary of 2 characters, which has no <unk>; "
+                  "training with --min-count 2 makes one");
+    text_close(train);
+    write_text("train.txt", "abab"); /* and it does, also where all occur so often */
+    config = (struct text_config){ .task = TEXT_NEXT_TOKEN, .min_count = 2 };
+    train = open_text(TEXT_TRAIN, &config);
+    config.vocab[0] = text_vocab(train, 0);
+    text_close(open_text(TEXT_TEST, &config));
+    text_close(train);
+    config.min_count = 0;
+    config.vocab[0] = NULL;
+    train = open_text(TEXT_TRAIN, &config);
+    config.vocab[0] = text_vocab(train, 0);
     config.tokenizer = "words";
     check_refused(STATUS_MISMATCH, &config, TEXT_TEST, "--tokenizer words asks for another");
     config.tokenizer = NULL;
@@ -743,6 +798,8 @@ const struct test tests[] = {
       .run = test_pairs_of_different_length_are_refused },
     { .name = "packed text is read", .run = test_packed_text_is_read },
     { .name = "the last tenth is for testing", .run = test_the_last_tenth_is_for_testing },
+    { .name = "a file's vocabulary has all its characters",
+      .run = test_a_files_vocabulary_has_all_its_characters },
     { .name = "blocks follow each other", .property = test_blocks_follow_each_other },
     { .name = "epochs begin elsewhere", .run = test_epochs_begin_elsewhere },
     { .name = "lines of words end", .run = test_lines_of_words_end },

@@ -6,6 +6,7 @@
 #include "base/strbuf.h"
 #include "data/vocab_build.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { IDS_FIRST = 1 << 12, SCRATCH_FIRST = 1 << 10 };
@@ -135,6 +136,20 @@ void encoder_take(struct encoder *encoder, const char *bytes, size_t length)
         memcpy(encoder->stranger, bytes, encoder->stranger_bytes);
         encoder->stranger_end = encoder->count;
     }
+}
+
+const char *encoder_stranger(const struct encoder *encoder, char room[STRANGER_TEXT])
+{
+    struct strbuf text;
+
+    strbuf_init(&text, STRANGER_TEXT);
+    strbuf_add(&text, "\"");
+    vocab_print_token(encoder->stranger, encoder->stranger_bytes, &text);
+    strbuf_add(&text, "\"");
+    snprintf(room, STRANGER_TEXT, "%s",
+             strbuf_status(&text) == STATUS_OK ? text.text : "a token");
+    strbuf_release(&text);
+    return room;
 }
 
 bool encoder_make_scratch(struct encoder *encoder, size_t bytes)

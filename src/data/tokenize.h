@@ -77,6 +77,10 @@ void encoder_cut(struct encoder *encoder, size_t count);
 /* Gives the numbers away, to be freed with mem_free, and begins anew. */
 int32_t *encoder_hand_over(struct encoder *encoder, size_t *out_count);
 
+/* The stranger as people can read it, in quotes. */
+enum { STRANGER_TEXT = 40 };
+const char *encoder_stranger(const struct encoder *encoder, char room[STRANGER_TEXT]);
+
 /* For tokenizers: a token, a number, room in `scratch`. */
 void encoder_take(struct encoder *encoder, const char *bytes, size_t length);
 void encoder_push(struct encoder *encoder, int32_t id);

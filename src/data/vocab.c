@@ -287,6 +287,7 @@ enum status vocab_encode(const struct vocab *vocab, const char *text, size_t len
 {
     const size_t valid = unicode_valid(text, length);
     struct encoder encoder;
+    char stranger[STRANGER_TEXT];
     enum status status;
 
     if (valid < length)
@@ -295,8 +296,8 @@ enum status vocab_encode(const struct vocab *vocab, const char *text, size_t len
     encoder_add(&encoder, text, length);
     status = encoder.status;
     if (status == STATUS_OK && encoder.stranger_end > 0)
-        status = FAIL(STATUS_MISMATCH, "\"%.*s\" is not in the vocabulary of %d %s",
-                      (int)encoder.stranger_bytes, encoder.stranger, vocab_size(vocab),
+        status = FAIL(STATUS_MISMATCH, "%s is not in the vocabulary of %d %s",
+                      encoder_stranger(&encoder, stranger), vocab_size(vocab),
                       vocab->tokenizer->name);
     if (status == STATUS_OK)
         *out = encoder_hand_over(&encoder, out_count);

@@ -57,6 +57,8 @@ MUST_CHECK enum status vocab_set_merges(struct vocab *vocab, struct merge *merge
 MUST_CHECK enum status vocab_finish(struct vocab *vocab);
 /* As it stands in a file: what the fingerprint is of. */
 void vocab_print(const struct vocab *vocab, struct strbuf *out);
+/* One token of it, in which control characters are written out; for messages, too. */
+void vocab_print_token(const char *token, size_t length, struct strbuf *out);
 
 enum { VOCAB_BYTES_MOST = 1 << 30 }; /* of a file */
 

@@ -29,7 +29,7 @@ enum { LAST_BYTES = sizeof LAST_LINE - 1 + SHA256_HEX }; /* with its line end */
 
 /* Writing ------------------------------------------------------------------------------- */
 
-static void print_token(const char *token, size_t length, struct strbuf *out)
+void vocab_print_token(const char *token, size_t length, struct strbuf *out)
 {
     for (size_t at = 0; at < length;) {
         const unsigned char byte = (unsigned char)token[at];
@@ -43,7 +43,6 @@ static void print_token(const char *token, size_t length, struct strbuf *out)
             strbuf_add_bytes(out, token + at, span);
         at += span > 0 ? span : 1;
     }
-    strbuf_add(out, "\n");
 }
 
 void vocab_print(const struct vocab *vocab, struct strbuf *out)
@@ -57,7 +56,8 @@ void vocab_print(const struct vocab *vocab, struct strbuf *out)
     for (int32_t i = 0; i < vocab_size(vocab); i++) {
         size_t length;
         const char *token = vocab_token(vocab, i, &length);
-        print_token(token, length, out);
+        vocab_print_token(token, length, out);
+        strbuf_add(out, "\n");
     }
     strbuf_printf(out, "merges %d\n", n_merges);
     for (int32_t i = 0; i < n_merges; i++)

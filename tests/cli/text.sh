@@ -18,6 +18,18 @@ works "$tutti" data info ./play.txt && says 'characters: code points'
 works env TUTTI_DATA="$work/imported" "$tutti" data import ./pairs my-pairs
 [ -e imported/my-pairs/train.de ] || complain "train.de was not unpacked"
 works env TUTTI_DATA="$work/imported" "$tutti" data info my-pairs && says 'source .* 4 training'
+# Characters that only the last tenth of a file has: a text without line ends but for its last.
+python3 -c "print('ab ' * 400)" >line.txt
+works "$tutti" data info ./line.txt && says '1080 training, 121 test; 4 different'
+train_line() { works "$tutti" train gpt --data "$@" --width 16 --heads 2 --layers 1 --length 16 --batch 8 --steps 2 --quiet; }
+train_line ./line.txt --out line
+train_line ./line.txt --min-count 2 --out line-unknown
+grep -qx '<unk>' line-unknown/vocabulary.txt || complain "--min-count 2 makes no <unk>"
+mkdir files && head -c 1080 line.txt >files/train.txt && tail -c 121 line.txt >files/test.txt
+refused 1 'test.txt:1: "\\x0a" is not in the vocabulary of 3 characters.* --min-count 2' \
+    "$tutti" train gpt --data ./files --width 16 --heads 2 --layers 1 --length 16 --batch 8 --steps 2 --quiet --out bad-run
+train_line ./files --min-count 2 --out files-unknown
+works "$tutti" data info ./files && says '1080 training, 121 test; 3 different'
 
 # Reviews of 600 lengths, and 71 batches of them to evaluate, so that there are more plans than are kept at once:
 # all ranks agree, and what is counted is what the outputs say, in the order of the data set.
