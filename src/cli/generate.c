@@ -293,7 +293,7 @@ static enum status go_on(const struct use *use, const char *text, size_t bytes)
 struct translating {
     const struct use *use;
     struct translator *translator;
-    int64_t sentences, tokens;
+    int64_t tokens;
     double seconds;
 };
 
@@ -346,9 +346,10 @@ static enum status translate_tokens(struct translating *t, const char *line, int
     struct strbuf text;
     int64_t places;
 
-    if (count == 0)
-        return FAIL(STATUS_USAGE, "line %lld: there is no word in it",
-                    (long long)t->sentences + 1);
+    if (count == 0 && prompt)
+        return FAIL(STATUS_USAGE, "prompt: there is no word in it");
+    if (count == 0) /* a line for a line, so that they can be laid side by side */
+        return print_translation(line, "", &(const struct beam_text){ 0 }, 0);
     TRY(pad(tokens, count, &places));
     TRY(translator_run(t->translator, *tokens, 1, places, &found));
     const double seconds = clock_seconds() - begin;
@@ -357,7 +358,6 @@ static enum status translate_tokens(struct translating *t, const char *line, int
     enum status status = strbuf_status(&text);
     if (status == STATUS_OK)
         status = print_translation(line, text.text, &found, seconds);
-    t->sentences++;
     t->tokens += found.count;
     t->seconds += seconds;
     strbuf_release(&text);

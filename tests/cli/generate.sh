@@ -84,6 +84,10 @@ works "$tutti" train seq2seq --data ./pairs --hidden 48 --embedding 24 --dropout
 works "$tutti" generate nmt --prompt 'Ein Hund schläft und rennt.' && cp out.txt prompt.txt
 printf 'Ein Hund schläft und rennt.\nMann grün\n' | "$tutti" generate nmt >lines.txt 2>err.txt || complain "lines: $(cat err.txt)"
 [ "$(wc -l <lines.txt)" = 2 ] && [ "$(head -1 lines.txt)" = "$(cat prompt.txt)" ] || complain "lines differ: $(cat lines.txt)"
+printf 'Ein Hund schläft und rennt.\n\n  \nMann grün\n' | "$tutti" generate nmt >blank.txt 2>err.txt || complain "blank lines: $(cat err.txt)"
+[ "$(sed -n '1p;4p' blank.txt)" = "$(cat lines.txt)" ] && [ -z "$(sed -n '2,3p' blank.txt)" ] && [ "$(wc -l <blank.txt)" = 4 ] ||
+    complain "blank lines: $(cat blank.txt)"
+printf '\nMann grün\n' | "$tutti" generate nmt --json >blank.json 2>err.txt || complain "blank lines: $(cat err.txt)"
 works "$tutti" generate nmt --prompt 'Ein Hund schläft und rennt.' --beam 4 --json && cp out.txt beam.json
 works "$tutti" eval nmt && says 'BLEU'
 works "$tutti" eval nmt --json && cp out.txt bleu.json
@@ -94,6 +98,8 @@ import json
 assert open("prompt.txt").read() == "a dog sleeps and runs.\n", open("prompt.txt").read()
 b = json.load(open("beam.json"))
 assert b["translation"] == "a dog sleeps and runs." and b["score"] < 0, b
+blank, line = (json.loads(line) for line in open("blank.json", encoding="utf-8"))
+assert blank["source"] == blank["translation"] == "" and blank["tokens"] == 0 and line["source"] == "Mann grün", (blank, line)
 for name in "bleu.json", "bleu3.json":
     e = json.load(open(name))
     assert 90 < e["bleu"] <= 100.001 and "case:lc" in e["bleu_signature"] and e["perplexity"] > 1, e
@@ -104,7 +110,7 @@ last = [l for l in lines if l["kind"] == "sample"][-1]["texts"]
 assert len(last) == 4 and all(t["source"] and t["reference"].lower() == t["output"] for t in last), last
 assert "Translations" in open("nmt/report.html", encoding="utf-8").read()
 PY
-refused 2 'line 1: there is no word' "$tutti" generate nmt --prompt '   '
+refused 2 'prompt: there is no word' "$tutti" generate nmt --prompt '   '
 refused 2 'translates and draws nothing' "$tutti" generate nmt --prompt ein --temperature 1
 refused 2 'at least 1' "$tutti" generate nmt --prompt ein --beam 0
 refused 2 'at least 1' "$tutti" eval nmt --beam 0
