@@ -103,8 +103,8 @@ struct value *build_gru(struct graph *graph, const char *name, struct value *x,
                         struct value *ids, struct build_recurrent how)
 {
     if (how.memory) {
-        graph_fail(graph, FAIL(STATUS_UNSUPPORTED,
-                               "%s: attention goes with LSTM cells: choose those", name));
+        graph_fail(graph, FAIL(STATUS_USAGE, "%s: attention goes with LSTM cells: choose those",
+                               name));
         return NULL;
     }
     return build_stack(graph, &op_gru, name, x, ids, how);

@@ -67,6 +67,7 @@ PY
 # What is wrong.
 refused 2 'is text, not images' "$tutti" train mlp --data ./play.txt --out bad-run
 refused 2 'is running text; the model learns from text with classes' "$tutti" train nbow --data ./play.txt --out bad-run
+refused 2 'attention goes with LSTM cells' "$tutti" train seq2seq --data ./pairs --attention bahdanau --cell gru --out bad-run
 refused 2 'unknown tokenizer "wrods": characters, words, gpt2' "$tutti" train nbow --data ./reviews --tokenizer wrods --out bad-run
 refused 2 'is text, --report draws images' "$tutti" data info ./reviews --report
 printf '0\tgood\n1\tb\xffd\n' >reviews/test.tsv

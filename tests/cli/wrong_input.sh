@@ -111,6 +111,7 @@ refused 2 'one word too many' "$tutti" train mlp cnn
 refused 2 'holds no run' "$tutti" eval .
 refused 2 'no folder' "$tutti" train --resume nowhere
 refused 2 'text, dot, svg or json' "$tutti" graph mlp --format png
+refused 2 'attention goes with LSTM cells' "$tutti" graph seq2seq --attention bahdanau --cell gru
 refused 2 'unknown pass' "$tutti" graph mlp --after magic
 refused 2 'the device cpu computes in f32' "$tutti" graph mlp --precision bf16
 refused 2 'did you mean fashion-mnist' "$tutti" train mlp --data fashion-mist
