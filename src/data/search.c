@@ -8,6 +8,7 @@
 #include "base/suggest.h"
 #include "data/format.h"
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,6 +166,99 @@ enum status search_find(const char *name, char **out)
     if (status == STATUS_OK)
         *out = folder;
     return status;
+}
+
+/* Own data sets -------------------------------------------------------------------------- */
+
+struct own_list {
+    struct search_own *item;
+    size_t count, capacity;
+};
+
+static bool is_listed(const struct own_list *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->item[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Adds what the root has under this name, if it is a data set that is not listed yet. */
+static enum status add_own(struct own_list *list, const char *root, const char *name)
+{
+    struct search_own own = { 0 };
+
+    if (!is_name(name) || dataset_find(name) || is_listed(list, name))
+        return STATUS_OK;
+    TRY(file_join(root, name, &own.folder));
+    const struct format *format =
+        file_is_folder(own.folder) ? format_of_folder(own.folder) : NULL;
+    enum status status = format ? mem_strdup(name, &own.name) : STATUS_OK;
+    if (own.name && list->count == list->capacity) {
+        const size_t more = list->capacity ? 2 * list->capacity : 16;
+        status = mem_grow(&list->item, list->capacity, more, sizeof *list->item);
+        if (status == STATUS_OK)
+            list->capacity = more;
+    }
+    if (!own.name || status != STATUS_OK) {
+        mem_free(own.name);
+        mem_free(own.folder);
+        return status;
+    }
+    own.format = format->name;
+    list->item[list->count++] = own;
+    return STATUS_OK;
+}
+
+static enum status list_place(struct own_list *list, int place)
+{
+    const struct dirent *entry;
+    char *root;
+
+    TRY(place_root(place, &root));
+    DIR *stream = root ? opendir(root) : NULL; /* no folder, no data sets */
+    enum status status = STATUS_OK;
+    while (stream && status == STATUS_OK &&
+           (entry = readdir(stream))) /* NOLINT(concurrency-mt-unsafe) */
+        status = add_own(list, root, entry->d_name);
+    if (stream)
+        closedir(stream);
+    mem_free(root);
+    return status;
+}
+
+static int compare_own(const void *a, const void *b)
+{
+    const struct search_own *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
+enum status search_list(struct search_own **out, size_t *out_count)
+{
+    struct own_list list = { 0 };
+    enum status status = STATUS_OK;
+
+    for (int place = 0; place < N_PLACES && status == STATUS_OK; place++)
+        status = list_place(&list, place);
+    if (status != STATUS_OK) {
+        search_release(list.item, list.count);
+        return status;
+    }
+    if (list.count > 0)
+        qsort(list.item, list.count, sizeof *list.item, compare_own);
+    *out = list.item;
+    *out_count = list.count;
+    return STATUS_OK;
+}
+
+void search_release(struct search_own *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        mem_free(list[i].name);
+        mem_free(list[i].folder);
+    }
+    mem_free(list);
 }
 
 enum status search_root(char **out)

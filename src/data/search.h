@@ -3,6 +3,8 @@
 #ifndef DATA_SEARCH_H
 #define DATA_SEARCH_H
 
+#include <stddef.h>
+
 #include "base/status.h"
 
 /* The folder of data set `name`: the first of $TUTTI_DATA/NAME, ~/.local/share/tutti/NAME and
@@ -10,6 +12,15 @@
  * in each place too; a name with a slash is the folder itself. Caller frees *out with mem_free. STATUS_NOT_FOUND says where was looked and
  * what to do, or what name may have been meant. */
 MUST_CHECK enum status search_find(const char *name, char **out);
+
+/* A data set that lies in one of these places and has a name that no row of the table has. */
+struct search_own {
+    char *name, *folder;
+    const char *format; /* of its files */
+};
+/* All of them, by name, as search_find finds them. Caller frees them with search_release. */
+MUST_CHECK enum status search_list(struct search_own **out, size_t *out_count);
+void search_release(struct search_own *list, size_t count);
 
 /* The folder that data sets are fetched and imported into: $TUTTI_DATA, else
  * ~/.local/share/tutti. Caller frees *out with mem_free. */

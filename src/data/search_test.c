@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const struct data_testing_set SMALL = {
@@ -127,6 +128,37 @@ static void test_a_path_is_taken_as_it_is(void)
     CHECK_MESSAGE("train-images-idx3-ubyte[.gz]");
 }
 
+static void test_own_data_sets_are_listed(void)
+{
+    struct search_own *own;
+    size_t count;
+    char path[4200];
+
+    move_in();
+    CHECK_OK(search_list(&own, &count)); /* no place is there but, perhaps, the machine's */
+    const size_t others = count;
+    search_release(own, count);
+    make_set(data_root, "b-set");
+    make_set(data_root, "fashion-mnist"); /* a row of the table */
+    make_set(data_root, "cifar10");       /* another name of one */
+    make_set(data_root, ".hidden");
+    make_set(data_testing_path(home, ".local/share/tutti"), "a-set");
+    make_set(data_testing_path(home, ".local/share/tutti"), "b-set");
+    snprintf(path, sizeof path, "%s/empty", data_root);
+    CHECK_OK(file_make_folder(path));
+    CHECK_OK(search_list(&own, &count));
+    CHECK_INT(2 + others, count);
+    size_t at = 0;
+    while (at < count && strcmp(own[at].name, "a-set") != 0)
+        at++;
+    CHECK(at + 1 < count);
+    CHECK_TEXT("idx", own[at].format);
+    CHECK_TEXT("b-set", own[at + 1].name);
+    snprintf(path, sizeof path, "%s/b-set", data_root); /* the first place has it */
+    CHECK_TEXT(path, own[at + 1].folder);
+    search_release(own, count);
+}
+
 static void test_the_root_follows_the_environment(void)
 {
     char *root;
@@ -152,6 +184,7 @@ const struct test tests[] = {
       .run = test_an_absent_data_set_tells_what_to_do },
     { .name = "an unknown name suggests one", .run = test_an_unknown_name_suggests_one },
     { .name = "a path is taken as it is", .run = test_a_path_is_taken_as_it_is },
+    { .name = "own data sets are listed", .run = test_own_data_sets_are_listed },
     { .name = "the root follows the environment",
       .run = test_the_root_follows_the_environment },
     { 0 },
