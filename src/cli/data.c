@@ -17,7 +17,7 @@ static bool json, report;
 static const char *mirror, *report_file;
 
 static const struct flag flags[] = {
-    { "json", NULL, "data info: as a JSON object", &json, NULL },
+    { "json", NULL, "data list, info: as JSON objects, one a line", &json, NULL },
     { "report", "[FILE]", "data info: a page about it, with pictures (NAME.html)", &report,
       &report_file },
     { "from", "ADDRESS", "data fetch: from this mirror", NULL, &mirror },
@@ -37,8 +37,21 @@ static void help(void)
     cli_print_flags("Flags", flags);
 }
 
-static void print_where(const struct dataset_info *info, const char *folder)
+/* What is known of a data set, and its folder; NULL: it is not here. */
+static void print_row(const struct dataset_info *info, const char *folder)
 {
+    char shape[SHAPE_TEXT];
+
+    printf("%-23s ", info->name);
+    if (info->train_count)
+        printf("%6lld + %5lld  ", (long long)info->train_count, (long long)info->test_count);
+    else
+        printf("%16s", "");
+    printf("%-10s ", info->sample.rank ? shape_print(&info->sample, shape) : info->format);
+    if (info->classes)
+        printf("%3d classes  ", info->classes);
+    else
+        printf("%13s", "");
     if (folder)
         puts(folder);
     else if (info->source)
@@ -47,27 +60,73 @@ static void print_where(const struct dataset_info *info, const char *folder)
         puts("not here");
 }
 
+/* A number; null where it is not known. */
+static void add_count(struct strbuf *text, const char *key, int64_t count)
+{
+    if (count)
+        strbuf_printf(text, ", \"%s\": %lld", key, (long long)count);
+    else
+        strbuf_printf(text, ", \"%s\": null", key);
+}
+
+static enum status print_json_row(const struct dataset_info *info, const char *folder)
+{
+    enum { TEXT_MOST = 1 << 16 };
+    struct strbuf text;
+
+    strbuf_init(&text, TEXT_MOST);
+    strbuf_add(&text, "{\"name\": ");
+    strbuf_add_json(&text, info->name);
+    strbuf_printf(&text, ", \"format\": \"%s\"", info->format);
+    add_count(&text, "train", info->train_count);
+    add_count(&text, "test", info->train_count ? info->test_count : 0);
+    strbuf_add(&text, ", \"sample\": ");
+    for (int i = 0; i < info->sample.rank; i++)
+        strbuf_printf(&text, "%s%lld", i ? ", " : "[", (long long)info->sample.dim[i]);
+    strbuf_add(&text, info->sample.rank ? "]" : "null");
+    add_count(&text, "classes", info->classes);
+    strbuf_add(&text, ", \"folder\": ");
+    if (folder)
+        strbuf_add_json(&text, folder);
+    else
+        strbuf_add(&text, "null");
+    strbuf_printf(&text, ", \"can_fetch\": %s}", info->source ? "true" : "false");
+    const enum status status = strbuf_status(&text);
+    if (status == STATUS_OK)
+        puts(text.text);
+    strbuf_release(&text);
+    return status;
+}
+
+static enum status show_row(const struct dataset_info *info, const char *folder)
+{
+    if (json)
+        return print_json_row(info, folder);
+    print_row(info, folder);
+    return STATUS_OK;
+}
+
+/* Those of the table, then the user's. */
 static enum status list(void)
 {
-    for (int i = 0; dataset_table[i]; i++) {
-        const struct dataset_info *info = dataset_table[i];
-        char shape[SHAPE_TEXT], *folder = NULL;
-        const bool here = search_find(info->name, &folder) == STATUS_OK;
-        printf("%-23s ", info->name);
-        if (info->train_count)
-            printf("%6lld + %5lld  ", (long long)info->train_count,
-                   (long long)info->test_count);
-        else
-            printf("%16s", "");
-        printf("%-10s ", info->sample.rank ? shape_print(&info->sample, shape) : info->format);
-        if (info->classes)
-            printf("%3d classes  ", info->classes);
-        else
-            printf("%13s", "");
-        print_where(info, here ? folder : NULL);
+    struct search_own *own;
+    size_t count;
+    enum status status = STATUS_OK;
+
+    for (int i = 0; dataset_table[i] && status == STATUS_OK; i++) {
+        char *folder = NULL;
+        const bool here = search_find(dataset_table[i]->name, &folder) == STATUS_OK;
+        status = show_row(dataset_table[i], here ? folder : NULL);
         mem_free(folder);
     }
-    return STATUS_OK;
+    TRY(status);
+    TRY(search_list(&own, &count));
+    for (size_t i = 0; i < count && status == STATUS_OK; i++) {
+        const struct dataset_info info = { .name = own[i].name, .format = own[i].format };
+        status = show_row(&info, own[i].folder);
+    }
+    search_release(own, count);
+    return status;
 }
 
 static void count_classes(const struct dataset *data, int64_t *counts)
@@ -207,13 +266,40 @@ static enum status import(const char *path, const char *name)
     return STATUS_OK;
 }
 
+/* Flags that are another subcommand's are mistakes. */
+static enum status check_flags(const char *what)
+{
+    const struct {
+        const char *name, *of[3];
+        bool is_given;
+    } rows[] = {
+        { "json", { "list", "info" }, json },
+        { "report", { "info" }, report },
+        { "from", { "fetch" }, mirror != NULL },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        bool is_taken = !rows[i].is_given;
+        for (int k = 0; rows[i].of[k]; k++)
+            is_taken = is_taken || strcmp(rows[i].of[k], what) == 0;
+        if (!is_taken)
+            return FAIL(STATUS_USAGE, "data %s takes no --%s: it is a flag of data %s", what,
+                        rows[i].name, rows[i].of[1] ? "list and info" : rows[i].of[0]);
+    }
+    return STATUS_OK;
+}
+
 static enum status run(const struct args *args)
 {
+    static const char *const parts[] = { "list", "info", "fetch", "import" };
     const char *words[3];
     struct parse parse = { .args = args, .flags = flags, .words = words, .max_words = 3 };
 
     TRY(cli_parse(&parse));
     const char *what = parse.n_words ? words[0] : "";
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strcmp(parts[i], what) == 0)
+            TRY(check_flags(what));
     if (strcmp(what, "list") == 0 && parse.n_words == 1)
         return list();
     if (strcmp(what, "info") == 0 && parse.n_words == 2)

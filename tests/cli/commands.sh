@@ -41,6 +41,23 @@ works "$tutti" devices && says "^cpu   0  .* cores" && says "^cuda  "
 works env TUTTI_CUDA=/nowhere/tutti-cuda.so "$tutti" devices && says "^cuda  -  TUTTI_CUDA: /nowhere"
 works "$tutti" data list && says fashion-mnist
 [ "$(grep -o '.* classes' out.txt | awk '{ print length }' | sort -u | wc -l)" = 1 ] || complain "columns of data list"
+lines=$(wc -l <out.txt)
+works "$tutti" data list --json
+python3 - $lines <<'PY' || complain "data list --json"
+import json, os, sys
+sets = {s["name"]: s for s in map(json.loads, open("out.txt"))}
+assert len(sets) == int(sys.argv[1]), (len(sets), sys.argv)
+s = sets["fashion-mnist"]
+assert (s["train"], s["test"], s["sample"], s["classes"], s["format"]) == (60000, 10000, [1, 28, 28], 10, "idx"), s
+assert os.path.isdir(s["folder"]) and s["can_fetch"] is True, s
+assert sets["shakespeare"]["train"] is sets["shakespeare"]["sample"] is sets["shakespeare"]["classes"] is None
+PY
+refused 2 'data list takes no --report' "$tutti" data list --report
+refused 2 'data list takes no --from' "$tutti" data list --from http://localhost
+refused 2 'data info takes no --from' "$tutti" data info fashion-mnist --from http://localhost
+refused 2 'data fetch takes no --report' "$tutti" data fetch mnist --report
+refused 2 'data fetch takes no --json' "$tutti" data fetch mnist --json
+refused 2 'data import takes no --json' "$tutti" data import ./nothing mine --json
 works "$tutti" data info fashion-mnist && says 'Ankle boot'
 works "$tutti" data info fashion-mnist --report && says '^fashion-mnist.html$'
 works "$tutti" data info fashion-mnist --json --report page.html && says '"report": "page.html"'
@@ -132,6 +149,8 @@ works "$tutti" train mlp --steps 4 --limit 100 --batch 8 --threads 1 --kernels k
 folder=$("$tutti" data list | grep -o '/.*fashion-mnist$')
 works env TUTTI_DATA="$work/imported" "$tutti" data import "$folder" my-fashion
 works env TUTTI_DATA="$work/imported" "$tutti" data info my-fashion && says '60000 training'
+works env TUTTI_DATA="$work/imported" "$tutti" data list && says "^my-fashion  *idx .*$work/imported/my-fashion$"
+works env TUTTI_DATA="$work/imported" "$tutti" data list --json && says '"name": "my-fashion", "format": "idx", "train": null'
 python3 - <<'PY'
 import os, struct, zlib
 def chunk(name, data):
