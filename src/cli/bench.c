@@ -195,8 +195,8 @@ static enum status bench_tune(struct settings *settings)
     TRY(job_create(settings, model, JOB_GRAPH, &job));
     enum status status = path ? STATUS_OK : file_make_folder(folder);
     if (status == STATUS_OK)
-        status = train_tune(job, path ? path : file, tell_line, NULL);
-    if (status == STATUS_OK)
+        status = train_tune(job, path ? path : file, json, tell_line, NULL);
+    if (status == STATUS_OK && !json)
         printf("written to %s\n", path ? path : file);
     job_destroy(job);
     return status;

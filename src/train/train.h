@@ -167,8 +167,8 @@ MUST_CHECK enum status train_time_kernels(const char *problem, const struct sett
 /* Where a user has the table of kernels of a device. */
 const char *train_table_path(const char *home, const char *device, char out[SETTINGS_TEXT]);
 /* Measures every kernel that can run each of the job's problems and writes the fastest to `path`, of a device those that are
- * faster than the first; calls `tell` with a line a problem. */
-MUST_CHECK enum status train_tune(struct job *job, const char *path,
+ * faster than the first; calls `tell` with a line a problem, a JSON object if asked for. */
+MUST_CHECK enum status train_tune(struct job *job, const char *path, bool json,
                                   void (*tell)(void *arg, const char *line), void *arg);
 
 #endif /* TRAIN_TRAIN_H */

@@ -151,6 +151,7 @@ struct tuning {
     struct job *job;
     struct bench bench;
     struct strbuf *file; /* what is to be written */
+    bool json;           /* lines that are told are JSON objects */
     void (*tell)(void *arg, const char *line);
     void *arg;
     int n_lines;
@@ -161,7 +162,7 @@ struct race {
     struct strbuf told;
     const struct kernel *best;
     double seconds;
-    bool skips_reference;
+    bool skips_reference, json;
 };
 
 static void note_row(void *arg, const struct kernel *row, double seconds)
@@ -170,7 +171,11 @@ static void note_row(void *arg, const struct kernel *row, double seconds)
 
     if (race->skips_reference && strcmp(row->name, "reference") == 0)
         return;
-    strbuf_printf(&race->told, "  %s %.1f us", row->name, 1e6 * seconds);
+    strbuf_printf(&race->told,
+                  !race->json  ? "  %s %.1f us"
+                  : race->best ? ", \"%s\": %.3f"
+                               : "\"%s\": %.3f",
+                  row->name, 1e6 * seconds);
     if (race->best && seconds >= CLEARLY * race->seconds)
         return;
     race->seconds = seconds;
@@ -199,7 +204,7 @@ static enum status tune_problem(struct tuning *tuning, const char *text)
 {
     const struct bench *bench = &tuning->bench;
     const struct device_face *face = bench->place.face;
-    struct race race = { .skips_reference = !face };
+    struct race race = { .skips_reference = !face, .json = tuning->json };
     struct kernel_problem plain;
     char key[KERNEL_KEY];
 
@@ -208,10 +213,17 @@ static enum status tune_problem(struct tuning *tuning, const char *text)
     if (face && !has_rivals(bench, &problem))
         return STATUS_OK;
     strbuf_init(&race.told, 64 << 10);
-    strbuf_printf(&race.told, "%s:", text);
+    if (tuning->json) {
+        strbuf_add(&race.told, "{\"bench\": \"tune\", \"problem\": ");
+        strbuf_add_json(&race.told, text);
+        strbuf_add(&race.told, ", \"us\": {");
+    } else {
+        strbuf_printf(&race.told, "%s:", text);
+    }
     const enum status status = time_rows(bench, &plain, note_row, &race);
     if (status == STATUS_OK && race.best) {
-        strbuf_printf(&race.told, "  -> %s", race.best->name);
+        strbuf_printf(&race.told, tuning->json ? "}, \"kernel\": \"%s\"}" : "  -> %s",
+                      race.best->name);
         if (!face)
             add_line(tuning, text, race.best->name);
         else if (race.best != device_kernel(face, &problem))
@@ -306,13 +318,15 @@ const char *train_table_path(const char *home, const char *device, char out[SETT
     return out;
 }
 
-enum status train_tune(struct job *job, const char *path,
+enum status train_tune(struct job *job, const char *path, bool json,
                        void (*tell)(void *arg, const char *line), void *arg)
 {
     const struct launch_config config = { .size = 1 };
     const bool is_here = !on_device(job);
     struct strbuf file;
-    struct tuning tuning = { .job = job, .file = &file, .tell = tell, .arg = arg };
+    struct tuning tuning = {
+        .job = job, .file = &file, .json = json, .tell = tell, .arg = arg
+    };
 
     strbuf_init(&file, 16 << 20);
     strbuf_printf(&file, "{ \"%s\": \"%s\",\n  \"choices\": {", is_here ? "isa" : "device",

@@ -144,6 +144,7 @@ for key in data batch threads crop flip cutout samples_per_s samples_per_s_p10 s
 done
 works "$tutti" bench data --windows 1 fashion-mnist && says 'augmentation none' && says 'writing alone'
 works "$tutti" bench kernel 'linear 8x16 4x16 4 relu' && says reference
+works "$tutti" bench tune mlp --batch 8 --threads 1 --write kernels.json --json && says '"kernel": "' && ! grep -qv '^{.*}$' out.txt || complain "bench tune --json: $(head -2 out.txt)"
 works "$tutti" bench tune mlp --batch 8 --threads 1 --write kernels.json && says written
 works "$tutti" train mlp --steps 4 --limit 100 --batch 8 --threads 1 --kernels kernels.json --out tuned
 folder=$("$tutti" data list | grep -o '/.*fashion-mnist$')
