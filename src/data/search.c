@@ -200,7 +200,7 @@ static enum status add_own(struct own_list *list, const char *root, const char *
         if (status == STATUS_OK)
             list->capacity = more;
     }
-    if (!own.name || status != STATUS_OK) {
+    if (!format || !own.name || status != STATUS_OK) {
         mem_free(own.name);
         mem_free(own.folder);
         return status;
