@@ -19,9 +19,12 @@ struct cli_terms {
     struct flag flags[CLI_TERMS_FLAGS];
     const char *text[CLI_TERMS_FLAGS];
     bool is_set[CLI_TERMS_FLAGS];
+    int64_t usual_batch; /* that of the settings before they are read */
 };
 
 void cli_terms_init(struct cli_terms *terms);
+/* Likewise, but flags that are not given stay as a federation has them, not as is usual. */
+void cli_terms_init_from(struct cli_terms *terms, const struct fed_terms *from);
 void cli_terms_release(struct cli_terms *terms);
 /* Reads the command line into settings and terms. own: the command's flags, ended by a NULL name; writes_run: it
  * has those of a run's folder, too. words[0], if there is

@@ -50,6 +50,7 @@ static void help(void)
 
 /* Everything of a run of the command. */
 struct session {
+    const struct args *args;
     struct cli_terms given; /* on the command line */
     struct fed_terms terms; /* of the federation */
     struct fed_sqlite *store;
@@ -124,14 +125,34 @@ static enum status begin_terms(struct session *s)
     return status;
 }
 
+/* Without --model flags may repeat what the federation has, and say nothing else. */
+static enum status compare_flags(struct session *s)
+{
+    struct cli_terms again;
+    int n_words;
+
+    cli_terms_init_from(&again, &s->terms);
+    enum status status = cli_terms_parse(&again, s->args, flags, false, NULL, 0, &n_words);
+    if (status == STATUS_OK) {
+        const struct fed_flag *other = fed_terms_differ(&again.terms, &s->terms);
+        if (other)
+            status = FAIL(STATUS_USAGE,
+                          "--%s: %s has a federation with other terms, which do not change; "
+                          "without this flag it goes on",
+                          other->name, state);
+    }
+    cli_terms_release(&again);
+    return status;
+}
+
 /* Terms do not change while a federation lives: participants agreed to them. */
 static enum status compare_terms(struct session *s)
 {
-    struct fed_terms asked;
+    struct fed_terms asked = { .graph = NULL };
     struct strbuf one, two;
 
     if (!model_name)
-        return STATUS_OK;
+        return compare_flags(s);
     enum status status = make_terms(s, &asked);
     if (status == STATUS_OK) {
         snprintf(asked.federation, sizeof asked.federation, "%s", s->terms.federation);
@@ -343,7 +364,7 @@ static enum status coordinate(struct session *s)
 
 static enum status run(const struct args *args)
 {
-    struct session s = { 0 };
+    struct session s = { .args = args };
     int n_words;
 
     TRY(fed_start());

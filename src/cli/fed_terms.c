@@ -15,9 +15,12 @@ static const char *const allowed[] = { "out",          "eval-every", "data",  "l
                                        "categories",   "fold",       NULL };
 
 /* Those of them that are fields of the terms, too. */
-static void take_settings(const struct settings *s, struct fed_terms *t)
+static void take_settings(struct cli_terms *terms)
 {
-    t->batch = t->full_batch ? 0 : s->batch;
+    const struct settings *s = &terms->settings;
+    struct fed_terms *t = &terms->terms;
+
+    t->batch = t->full_batch && s->batch == terms->usual_batch ? 0 : s->batch;
     t->epochs = s->epochs;
     t->steps = s->steps;
     t->lr = s->lr;
@@ -28,15 +31,16 @@ static void take_settings(const struct settings *s, struct fed_terms *t)
     snprintf(t->optimizer, sizeof t->optimizer, "%s", s->optimizer);
 }
 
-void cli_terms_init(struct cli_terms *terms)
+void cli_terms_init_from(struct cli_terms *terms, const struct fed_terms *from)
 {
     struct settings *s = &terms->settings;
     const struct fed_terms *t = &terms->terms;
 
     memset(terms, 0, sizeof *terms);
     settings_init(s);
-    fed_terms_init(&terms->terms);
-    s->batch = t->batch;
+    terms->terms = *from;
+    terms->terms.graph = NULL;
+    s->batch = terms->usual_batch = t->batch;
     s->epochs = t->epochs;
     s->steps = t->steps;
     s->lr = t->lr;
@@ -45,6 +49,14 @@ void cli_terms_init(struct cli_terms *terms)
     s->seed = t->seed;
     s->shuffle = t->shuffle;
     snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
+}
+
+void cli_terms_init(struct cli_terms *terms)
+{
+    struct fed_terms usual;
+
+    fed_terms_init(&usual);
+    cli_terms_init_from(terms, &usual);
 }
 
 void cli_terms_release(struct cli_terms *terms)
@@ -99,7 +111,7 @@ enum status cli_terms_parse(struct cli_terms *terms, const struct args *args,
     TRY(cli_parse(&parse));
     *n_words = parse.n_words;
     TRY(take_flags(terms, before));
-    take_settings(&terms->settings, &terms->terms);
+    take_settings(terms);
     return STATUS_OK;
 }
 

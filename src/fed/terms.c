@@ -17,6 +17,8 @@
 #include "fed/secagg.h"
 #include "optim/optim.h"
 
+enum { FIELD_MOST = 1 << 10 }; /* bytes of one as JSON */
+
 void fed_terms_init(struct fed_terms *terms)
 {
     *terms = (struct fed_terms){
@@ -177,6 +179,23 @@ static void print_field(const struct fed_terms *terms, const struct fed_flag *fl
     default:
         strbuf_add(out, *(const bool *)field ? "true" : "false");
     }
+}
+
+const struct fed_flag *fed_terms_differ(const struct fed_terms *a, const struct fed_terms *b)
+{
+    for (const struct fed_flag *flag = fed_flags; flag->name; flag++) {
+        struct strbuf one, two;
+        strbuf_init(&one, FIELD_MOST);
+        strbuf_init(&two, FIELD_MOST);
+        print_field(a, flag, &one);
+        print_field(b, flag, &two);
+        const bool differs = strcmp(one.text, two.text) != 0;
+        strbuf_release(&one);
+        strbuf_release(&two);
+        if (differs)
+            return flag;
+    }
+    return NULL;
 }
 
 void fed_terms_print(const struct fed_terms *terms, struct strbuf *out)

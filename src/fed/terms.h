@@ -93,6 +93,9 @@ const struct fed_flag *fed_flag_find(const char *name); /* NULL: unknown */
 /* Do they make sense together? Refuses, with the reason, what cannot be: by who announces and who reads them. */
 MUST_CHECK enum status fed_terms_check(const struct fed_terms *terms);
 
+/* The first field in which they differ; the graph is none. NULL: in none. */
+const struct fed_flag *fed_terms_differ(const struct fed_terms *a, const struct fed_terms *b);
+
 /* As a JSON object and back. Reading refuses unknown members and values out of range: STATUS_CORRUPT. */
 void fed_terms_print(const struct fed_terms *terms, struct strbuf *out);
 MUST_CHECK enum status fed_terms_read(const char *text, size_t length, struct fed_terms *out);
