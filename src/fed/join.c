@@ -6,12 +6,16 @@
  */
 #include "fed/join.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <sodium.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -23,7 +27,12 @@
 #include "fed/stop.h"
 #include "fed/trust.h"
 
-enum { SILENT_SECONDS = 120, STATE_BYTES = 1 << 30, TRIES_OF_NONSENSE = 3 };
+enum {
+    SILENT_SECONDS = 120,
+    STATE_BYTES = 1 << 30,
+    TRIES_OF_NONSENSE = 3,
+    PATH_MOST = 1 << 12
+};
 static const size_t reply_most = (size_t)1 << 31;
 static const double first_pause_s = 0.1, longest_pause_s = 30;
 
@@ -42,6 +51,7 @@ struct join {
     char *state; /* what it saved before a restart; its client reads it when terms come */
     size_t state_length;
     double pause_s, silent_since; /* silent_since 0: it answers */
+    int lock;                     /* of the state; -1: not taken */
 };
 
 static void tell(const struct join *join, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -205,6 +215,28 @@ static enum status read_identity(struct join *join)
     return STATUS_OK;
 }
 
+/* Two that go on from one state would each undo what the other saved. The state is replaced whenever it is saved, so a file
+ * beside it carries the lock, and stays. */
+static enum status lock_state(struct join *join)
+{
+    const char *state = join->config->state;
+    struct strbuf path;
+
+    strbuf_init(&path, PATH_MOST);
+    strbuf_printf(&path, "%s.lock", state);
+    enum status status = strbuf_status(&path);
+    if (status == STATUS_OK) {
+        join->lock = open(path.text, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (join->lock < 0)
+            status = FAIL(STATUS_USAGE, "%s: the state cannot be kept there: %s", state,
+                          strerror(errno));
+        else if (flock(join->lock, LOCK_EX | LOCK_NB) != 0)
+            status = FAIL(STATUS_USAGE, "%s: another participant runs on this state", state);
+    }
+    strbuf_release(&path);
+    return status;
+}
+
 static enum status open_trust(struct join *join)
 {
     char *revoked;
@@ -319,6 +351,7 @@ static enum status run(struct join *join)
     TRY(fed_start());
     TRY(open_trust(join));
     TRY(read_identity(join));
+    TRY(lock_state(join));
     TRY(https_client_create(&https, &join->https));
     TRY(fetch_terms(join));
     TRY(make_client(join));
@@ -333,7 +366,7 @@ static enum status run(struct join *join)
 
 enum status fed_join_run(const struct fed_join_config *config)
 {
-    struct join join = { .config = config };
+    struct join join = { .config = config, .lock = -1 };
     const enum status status = run(&join);
 
     fed_client_destroy(join.client);
@@ -346,5 +379,7 @@ enum status fed_join_run(const struct fed_join_config *config)
         fed_terms_release(&join.terms);
     sodium_memzero(&join.identity, sizeof join.identity);
     mem_free(join.certificate);
+    if (join.lock >= 0)
+        close(join.lock);
     return status;
 }

@@ -95,6 +95,10 @@ refused 1 'not the key that' asks --cert federation/one/cert.pem --identity fede
 refused 1 'no such file\|not there\|No such file' asks --cert federation/nobody/cert.pem
 refused 2 'URL --cert' "$tutti" fed join
 refused 2 'begins with https' "$tutti" fed join "http://$host" --cert federation/one/cert.pem
+# One process a state.
+flock federation/one/state.lock "$tutti" fed join "$url" --data fashion-mnist --cert federation/one/cert.pem 2>err.txt
+[ $? = 2 ] && grep -q 'federation/one/state: another participant runs on this state' err.txt ||
+    complain "a second participant on one state: $(cat err.txt)"
 [ ! -e federation/one/state ] || complain "a refusal left a state"
 
 # Slow ones: a handshake that never comes, a header that never ends, a body that trickles. All are cut off.
