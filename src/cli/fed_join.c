@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/strbuf.h"
@@ -189,6 +190,19 @@ static enum status beside(struct session *s, const char *given, const char *name
     return STATUS_OK;
 }
 
+/* A file that cannot be written is better known before the first round than after the last. */
+static enum status check_out(void)
+{
+    struct file_writer writer;
+
+    if (!out_path)
+        return STATUS_OK;
+    if (file_writer_begin(&writer, out_path) != STATUS_OK)
+        return FAIL(STATUS_USAGE, "--out %s: %s", out_path, status_message());
+    file_writer_cancel(&writer);
+    return STATUS_OK;
+}
+
 static enum status join(struct session *s, const char *url)
 {
     struct fed_join_config config = { .url = url,
@@ -209,6 +223,7 @@ static enum status join(struct session *s, const char *url)
     if (policy_path)
         TRY(fed_policy_read(policy_path, &s->policy));
     config.policy = s->policy;
+    TRY(check_out());
     fed_stop_begin();
     const enum status status = fed_join_run(&config);
     fed_stop_end();

@@ -349,6 +349,7 @@ static enum status run(struct join *join)
                                                .reply_most = reply_most };
 
     TRY(fed_start());
+    TRY(fed_pair_check(config->cert, config->key));
     TRY(open_trust(join));
     TRY(read_identity(join));
     TRY(lock_state(join));

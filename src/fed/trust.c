@@ -17,7 +17,7 @@
 #include "fed/gnutls.h"
 #include "fed/start.h"
 
-enum { PEM_MOST = 1 << 20, REVOKED_MOST = 1 << 26, URI_MOST = 256 };
+enum { PEM_MOST = 1 << 20, REVOKED_MOST = 1 << 26, URI_MOST = 256, KEY_ID = 32 };
 
 static const char *const role_names[FED_ROLES] = { "coordinator", "participant", "viewer" };
 
@@ -131,6 +131,26 @@ enum status fed_certificate_read(const char *path, uint8_t **out, size_t *out_le
     }
     gnutls_free(der.data);
     return status;
+}
+
+enum status fed_pair_check(const char *cert_path, const char *key_path)
+{
+    unsigned char of_cert[KEY_ID], of_key[KEY_ID];
+    size_t cert_length = sizeof of_cert, key_length = sizeof of_key;
+    gnutls_x509_crt_t crt;
+    gnutls_x509_privkey_t key;
+
+    TRY(fed_crt_read(cert_path, &crt));
+    int code = gnutls_x509_crt_get_key_id(crt, GNUTLS_KEYID_USE_SHA256, of_cert, &cert_length);
+    gnutls_x509_crt_deinit(crt);
+    TRY_GNUTLS(code);
+    TRY(fed_key_read(key_path, &key));
+    code = gnutls_x509_privkey_get_key_id(key, GNUTLS_KEYID_USE_SHA256, of_key, &key_length);
+    gnutls_x509_privkey_deinit(key);
+    TRY_GNUTLS(code);
+    if (cert_length != key_length || memcmp(of_cert, of_key, key_length) != 0)
+        return FAIL(STATUS_USAGE, "%s: is not the key of %s", key_path, cert_path);
+    return STATUS_OK;
 }
 
 enum status fed_sign_key_read(const char *path, uint8_t seed[FED_SIGN_SEED])

@@ -58,6 +58,8 @@ MUST_CHECK enum status fed_trust_check(struct fed_trust *trust, const void *der,
 /* The first certificate of a PEM file as DER (mem_free), to be given to others. */
 MUST_CHECK enum status fed_certificate_read(const char *path, uint8_t **out,
                                             size_t *out_length);
+/* Is it the private key of the first certificate in a file? STATUS_USAGE names both files. */
+MUST_CHECK enum status fed_pair_check(const char *cert_path, const char *key_path);
 /* The seed of an Ed25519 key in a PEM file. */
 MUST_CHECK enum status fed_sign_key_read(const char *path, uint8_t seed[FED_SIGN_SEED]);
 

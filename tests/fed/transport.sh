@@ -93,6 +93,10 @@ refused 1 'did you mean max_epochs' asks --cert federation/one/cert.pem --policy
 refused 2 'certificate of a viewer' asks --cert federation/watcher/cert.pem
 refused 1 'not the key that' asks --cert federation/one/cert.pem --identity federation/two/identity.pem
 refused 1 'no such file\|not there\|No such file' asks --cert federation/nobody/cert.pem
+refused 1 'nobody.pem.*no such file\|nobody.pem.*No such file\|nobody.pem.*not there' asks --cert nobody.pem
+refused 2 'two/key.pem: is not the key of federation/one/cert.pem' asks --cert federation/one/cert.pem --key federation/two/key.pem
+refused 2 'nowhere/state: the state cannot be kept' asks --cert federation/one/cert.pem --state nowhere/state
+refused 2 'out nowhere/model' asks --cert federation/one/cert.pem --out nowhere/model
 refused 2 'URL --cert' "$tutti" fed join
 refused 2 'begins with https' "$tutti" fed join "http://$host" --cert federation/one/cert.pem
 # One process a state.
