@@ -509,6 +509,65 @@ static void test_buffered_rounds(void)
     federation_end(&federation);
 }
 
+/* Fewer are there than a buffer holds: a round is what they give. Also if the coordinator is killed on the way. */
+static void test_buffer_that_is_never_full(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    snprintf(terms.algorithm, sizeof terms.algorithm, "fedbuff");
+    terms.buffer = 10;
+    terms.rounds = 2;
+    federation_begin(&federation, &terms, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(FED_OK, federation_post(&federation, i));
+    federation.now += 100; /* the last one trains for so long */
+    CHECK_OK(fed_server_tick(federation.server));
+    CHECK_INT(0, fed_server_round(federation.server));
+    CHECK_INT(FED_OK, federation_post(&federation, 3));
+    CHECK_INT(1, fed_server_round(federation.server));
+    CHECK_CLOSE(rounds_expected(0, 1, 4, false), federation_parameter(&federation), 1e-6);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(FED_OK, federation_post(&federation, i));
+    federation_restart_server(&federation);
+    CHECK_INT(1, fed_server_round(federation.server)); /* the last one may be at work */
+    CHECK_INT(FED_OK, federation_post(&federation, 3));
+    federation_run(&federation);
+    CHECK_CLOSE(rounds_expected(0, 2, 4, false), federation_parameter(&federation), 1e-6);
+    federation_end(&federation);
+}
+
+/* A deadline ends an asynchronous round with what there is, and none if there is too little. */
+static void test_buffer_by_deadline(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    snprintf(terms.algorithm, sizeof terms.algorithm, "fedbuff");
+    terms.buffer = 3;
+    terms.minimum = 2;
+    terms.deadline_s = 5;
+    federation_begin(&federation, &terms, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    CHECK_INT(FED_OK, federation_post(&federation, 0));
+    federation.now += 6;
+    CHECK_OK(fed_server_tick(federation.server));
+    CHECK_INT(0, fed_server_round(federation.server));
+    CHECK_INT(FED_OK, federation_post(&federation, 1));
+    CHECK_OK(fed_server_tick(federation.server));
+    CHECK_INT(1, fed_server_round(federation.server));
+    CHECK_CLOSE((1 * 0.25 + 2 * 0.5) / 3, federation_parameter(&federation), 1e-6);
+    CHECK_INT(FED_OK, federation_post(&federation, 2)); /* late, for the next */
+    federation_end(&federation);
+}
+
 static void test_head_stays(void)
 {
     struct federation federation;
@@ -612,6 +671,9 @@ const struct test tests[] = {
     { .name = "statistics are added up first", .run = test_statistics },
     { .name = "control variates are the paper's", .run = test_control_variates },
     { .name = "late updates count less", .run = test_buffered_rounds },
+    { .name = "a buffer that cannot be full is taken as it is",
+      .run = test_buffer_that_is_never_full },
+    { .name = "a deadline ends an asynchronous round", .run = test_buffer_by_deadline },
     { .name = "a personal head stays", .run = test_head_stays },
     { .name = "one liar moves little", .run = test_one_liar },
     { .name = "updates are counted", .run = test_updates_are_counted },

@@ -338,10 +338,42 @@ static enum status close_stage(struct fed_server *server)
     return server->secagg ? server_secure_close(server) : server_end_plain(server);
 }
 
+/* The stage ends without all that it waits for, which does not follow from the gifts: that is a record. */
+static enum status append_close(struct fed_server *server, const char *why)
+{
+    uint8_t stage = (uint8_t)server->stage;
+
+    return server_append(server, RECORD_CLOSE, "",
+                         &(struct fed_buffer){ .data = &stage, .length = 1 },
+                         "%s of round %" PRId64 " is over %s", fed_stage_name(server->stage),
+                         server->round, why);
+}
+
+/* Is nobody left who could give more in the open stage? Asynchronous rounds have no members whom they wait for: once all that are
+ * there or at work have given, a buffer that is not full never will be. */
+static bool is_exhausted(const struct fed_server *server)
+{
+    if (!server_is_buffered(server) || !server_has_enough(server) ||
+        server_may_come_back(server))
+        return false;
+    for (int i = 0; i < server->n_members; i++) {
+        const struct member *member = &server->members[i];
+        if (is_expected(server, member) && (member->is_away || server_is_live(server, member)))
+            return false;
+    }
+    return true;
+}
+
 static enum status advance(struct fed_server *server)
 {
-    while (server->is_running && is_complete(server))
+    while (server->is_running) {
+        if (!is_complete(server)) {
+            if (server->is_replaying || !is_exhausted(server))
+                break;
+            TRY(append_close(server, "as nobody is left to give more"));
+        }
         TRY(close_stage(server));
+    }
     return STATUS_OK;
 }
 
@@ -494,15 +526,11 @@ static enum status end_by_time(struct fed_server *server)
     const double now = server->config.now(server->config.arg);
     const double deadline = server->terms->deadline_s;
 
-    if (!server->is_running || server_is_buffered(server) || deadline <= 0 ||
-        now - server->stage_since < deadline)
-        return STATUS_OK;
-    uint8_t stage = (uint8_t)server->stage;
-    TRY(server_append(server, RECORD_CLOSE, "",
-                      &(struct fed_buffer){ .data = &stage, .length = 1 },
-                      "%s of round %" PRId64 " is over by its deadline",
-                      fed_stage_name(server->stage), server->round));
-    TRY(close_stage(server));
+    if (server->is_running && deadline > 0 && now - server->stage_since >= deadline &&
+        (!server_is_buffered(server) || server_has_enough(server))) {
+        TRY(append_close(server, "by its deadline"));
+        TRY(close_stage(server));
+    }
     return advance(server);
 }
 

@@ -29,6 +29,30 @@ int server_live(const struct fed_server *server)
     return live;
 }
 
+static int count_gifts(const struct fed_server *server)
+{
+    int gifts = 0;
+
+    for (int i = 0; i < server->n_members; i++)
+        gifts += server->members[i].gift != NULL;
+    return gifts;
+}
+
+bool server_has_enough(const struct fed_server *server)
+{
+    const struct fed_terms *terms = server->terms;
+
+    return count_gifts(server) >=
+           (terms->buffer < terms->minimum ? terms->buffer : terms->minimum);
+}
+
+bool server_may_come_back(const struct fed_server *server)
+{
+    const double age = server->config.now(server->config.arg) - server->created;
+
+    return age < LIVE_S && server_live(server) < server->n_members;
+}
+
 bool server_asks_statistics(const struct fed_server *server)
 {
     return server->n_statistics > 0 && !server->statistics;
@@ -146,7 +170,7 @@ void server_begin_buffered(struct fed_server *server)
 {
     server->is_running = true;
     server->stage = FED_TRAIN;
-    server->round_since = server->config.now(server->config.arg);
+    server->stage_since = server->round_since = server->config.now(server->config.arg);
     server->round_in = server->round_out = 0;
 }
 
@@ -557,15 +581,6 @@ enum status server_take_statistics(struct fed_server *server, const double *valu
     server_tell_statistics(server);
     TRY(server_audit(server, "", "has the statistics of %d participants", server->n_cohort));
     return server_commit(server, NULL, NULL);
-}
-
-static int count_gifts(const struct fed_server *server)
-{
-    int gifts = 0;
-
-    for (int i = 0; i < server->n_members; i++)
-        gifts += server->members[i].gift != NULL;
-    return gifts;
 }
 
 enum status server_lose(struct fed_server *server, const char *why)

@@ -109,6 +109,10 @@ int server_live(const struct fed_server *server);
 /* Begins a round if enough participants are there and the budget allows it. */
 MUST_CHECK enum status server_begin(struct fed_server *server);
 void server_begin_buffered(struct fed_server *server);
+/* Asynchronous: could a round whose buffer is not full count? */
+bool server_has_enough(const struct fed_server *server);
+/* Has it started so lately that those it has not heard may still be at work? */
+bool server_may_come_back(const struct fed_server *server);
 MUST_CHECK enum status server_take_cohort(struct fed_server *server, const void *bytes,
                                           size_t length);
 /* Numbers of the round's local training. */

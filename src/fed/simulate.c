@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
+#include "fed/algorithm.h"
 #include "fed/local.h"
 #include "fed/partition.h"
 #include "fed/server.h"
@@ -24,6 +25,8 @@
 
 /* Participants that have a task at once: bounds memory, and is no matter of threads. */
 enum { AT_ONCE = 128 };
+/* Deadlines that may pass in one round: a secure one has five stages. */
+enum { DEADLINES_MOST = 8 };
 /* Uses of random numbers, so that no two are the same. */
 enum { STREAM_SERVER = 0x5372, STREAM_CLIENT, STREAM_DROP, STREAM_ORDER, STREAM_IDENTITY };
 static const double TURN_S = 1;
@@ -64,6 +67,7 @@ struct simulation {
     struct secagg_trust trust;
     struct simulate_folder *folder;
     double now;
+    int deadlines;  /* that passed in the running round */
     uint64_t drawn; /* blocks of entropy of the server */
     struct rng drops;
     struct turn turns[AT_ONCE];
@@ -294,12 +298,17 @@ static bool drops(struct simulation *s, struct participant *p)
     return true;
 }
 
+static bool is_buffered(const struct simulation *s)
+{
+    return fed_algorithm_find(s->terms->algorithm)->is_buffered;
+}
+
 /* Only asynchronous rounds depend on the order. */
 static void mix_turns(struct simulation *s)
 {
     struct rng rng;
 
-    if (strcmp(s->terms->algorithm, "fedbuff") != 0)
+    if (!is_buffered(s))
         return;
     rng_init(&rng, s->terms->seed ^ (uint64_t)fed_server_round(s->server), STREAM_ORDER);
     for (int i = s->n_turns - 1; i > 0; i--) {
@@ -406,10 +415,19 @@ static enum status pass_time(struct simulation *s)
         return FAIL(STATUS_MISMATCH,
                     "round %lld waits for participants that are silent: give --deadline",
                     (long long)before);
+    if (++s->deadlines > DEADLINES_MOST)
+        return FAIL(STATUS_MISMATCH, "round %lld does not end: %d deadlines have passed",
+                    (long long)before, DEADLINES_MOST);
     s->now += s->terms->deadline_s;
     for (int i = 0; i < s->config->participants; i++)
         TRY(say_hello(s, &s->participants[i]));
-    return fed_server_tick(s->server);
+    TRY(fed_server_tick(s->server));
+    if (fed_server_round(s->server) > before)
+        s->deadlines = 0;
+    else if (is_buffered(s)) /* it goes on, so those that were silent come late */
+        for (int i = 0; i < s->config->participants; i++)
+            s->participants[i].silent = -1;
+    return STATUS_OK;
 }
 
 static enum status run_rounds(struct simulation *s)
@@ -420,6 +438,7 @@ static enum status run_rounds(struct simulation *s)
         TRY(run_turn(s, &busy));
         TRY(simulate_folder_tell(s->folder, fed_memory_store(s->store)));
         const bool lost = fed_server_round(s->server) > before; /* and another may have begun */
+        s->deadlines = lost ? 0 : s->deadlines;
         if (!busy && !lost && !is_over(s))
             TRY(pass_time(s));
     }
@@ -582,6 +601,20 @@ static enum status run(struct simulation *s, struct fed_simulated *out)
                                fed_server_parameters(s->server), out);
 }
 
+/* Do the terms fit participants of which there are so many? */
+static enum status check(const struct fed_simulation *simulation)
+{
+    const struct fed_terms *terms = simulation->terms;
+
+    if (fed_algorithm_find(terms->algorithm)->is_buffered &&
+        terms->buffer > simulation->participants)
+        return FAIL(STATUS_USAGE,
+                    "--buffer %lld above --participants %d: no round would be full; take as "
+                    "many at most",
+                    (long long)terms->buffer, simulation->participants);
+    return STATUS_OK;
+}
+
 enum status fed_simulate(const struct fed_simulation *simulation, struct fed_simulated *out)
 {
     struct simulation *s;
@@ -589,6 +622,7 @@ enum status fed_simulate(const struct fed_simulation *simulation, struct fed_sim
     if (simulation->participants < 1)
         return FAIL(STATUS_USAGE, "--participants %d: one at least", simulation->participants);
     TRY(fed_partition_check(simulation->partition));
+    TRY(check(simulation));
     TRY(mem_alloc(1, sizeof *s, &s));
     s->config = simulation;
     s->terms = simulation->terms;

@@ -72,6 +72,8 @@ fi
 
 # A participant that falls silent: with a deadline the others go on.
 simulate silent --drop 0.2 --deadline 5
+simulate late --algorithm fedbuff --buffer 4 --drop 0.5 --deadline 5
+refused 2 'buffer 10 above --participants 6' "$tutti" fed simulate "${small[@]}" --algorithm fedbuff --out wrong
 refused 1 'give --deadline' "$tutti" fed simulate "${small[@]}" --drop 0.5 --out stuck
 refused 2 'iid, blocks' "$tutti" fed simulate "${small[@]}" --partition even --out wrong
 refused 2 'two participants\|needs 2 at least\|each needs' "$tutti" fed simulate "${small[@]}" -p 299 --out wrong
