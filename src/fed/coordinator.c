@@ -32,6 +32,7 @@ enum {
 /* A participant as this process has seen it. */
 struct seen {
     char name[FED_NAME];
+    char serial[FED_SERIAL_TEXT]; /* of its certificate */
     double last;
     bool knows_end;
 };
@@ -46,6 +47,7 @@ struct coordinator {
     struct fed_server *server;
     struct seen *seen;
     size_t n_seen;
+    int revocations; /* changes of the list that members were held against */
 };
 
 static void tell(const struct coordinator *c, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -139,9 +141,10 @@ static enum status answer_message(struct coordinator *c, const struct https_requ
                                              "refused: a message of who is no participant");
     }
     TRY(find_seen(c, name, &seen));
-    if (seen->last == 0)
+    if (strcmp(seen->serial, request->who->serial) != 0)
         TRY(fed_sqlite_set_certificate(c->config->store, name, request->certificate,
                                        request->certificate_length));
+    snprintf(seen->serial, sizeof seen->serial, "%s", request->who->serial);
     seen->last = clock_seconds();
     TRY(fed_server_answer(c->server, name, request->body, request->length, &reply->body));
     seen->knows_end |= is_done_message(&reply->body);
@@ -326,18 +329,54 @@ static bool everybody_knows(const struct coordinator *c)
         all = true;
         const struct json_value *list = json_get(json_root(json), "participants");
         for (size_t i = 0; list && i < list->count; i++)
-            all &= !is_untold(c, json_text(&list->items[i], "name", ""));
+            all &= strcmp(json_text(&list->items[i], "state", ""), "gone") == 0 ||
+                   !is_untold(c, json_text(&list->items[i], "name", ""));
     }
     json_destroy(json);
     strbuf_release(&text);
     return all;
 }
 
-/* Ends what is over by time; *round is the last one told. */
+/* Was the certificate that it showed last revoked? */
+static bool is_revoked(struct coordinator *c, const char *name)
+{
+    struct fed_identity who = { .is_revoked = false };
+    uint8_t *der;
+    size_t length;
+
+    if (fed_sqlite_certificate(c->config->store, name, &der, &length) != STATUS_OK)
+        return false;
+    const enum status status = fed_trust_check(c->trust, der, length, FED_ANY_TIME, &who);
+    mem_free(der);
+    return status != STATUS_OK && who.is_revoked;
+}
+
+/* Who was revoked is refused at the door and cannot say that it leaves: whenever the list is another one, all members are held
+ * against it. */
+static enum status dismiss_revoked(struct coordinator *c)
+{
+    const int changes = fed_trust_changes(c->trust);
+    const char *name;
+
+    if (changes == c->revocations)
+        return STATUS_OK;
+    c->revocations = changes;
+    for (int i = 0; (name = fed_server_member(c->server, i)) != NULL; i++) {
+        if (!is_revoked(c, name))
+            continue;
+        tell(c, "%s: has been revoked, rounds go on without it", name);
+        TRY(fed_server_dismiss(c->server, name));
+    }
+    return STATUS_OK;
+}
+
+/* Ends what is over by time, or as somebody was revoked; *round is the last one told. */
 static enum status tick(struct coordinator *c, int64_t *round, bool *done, bool *all_know)
 {
     pthread_mutex_lock(&c->lock);
-    const enum status status = fed_server_tick(c->server);
+    enum status status = dismiss_revoked(c);
+    if (status == STATUS_OK)
+        status = fed_server_tick(c->server);
     const int64_t reached = fed_server_round(c->server);
     *done = fed_server_is_done(c->server);
     *all_know = *done && everybody_knows(c);

@@ -568,6 +568,32 @@ static void test_buffer_by_deadline(void)
     federation_end(&federation);
 }
 
+/* One is revoked in the middle of a round: the others end it, also after the coordinator was killed, and those that come. */
+static void test_dismissed(void)
+{
+    for (int secure = 0; secure < 2; secure++) {
+        struct federation federation;
+        struct fed_terms terms;
+        federation_terms(&terms);
+        terms.secure = secure;
+        terms.rounds = 2;
+        federation_begin(&federation, &terms, 5);
+        federation.tested[4].is_silent = true;
+        for (int i = 0; i < 20; i++)
+            federation_turn(&federation);
+        CHECK_INT(0, fed_server_round(federation.server));
+        CHECK_OK(fed_server_dismiss(federation.server, "p04"));
+        federation_run(&federation);
+        CHECK_INT(2, fed_server_round(federation.server));
+        CHECK_INT(1, federation_audited(&federation, "nobody is left"));
+        CHECK_CLOSE(rounds_expected(0, 2, 4, false), federation_parameter(&federation), 1e-3);
+        const float before = federation_parameter(&federation);
+        federation_restart_server(&federation);
+        CHECK(before == federation_parameter(&federation));
+        federation_end(&federation);
+    }
+}
+
 static void test_head_stays(void)
 {
     struct federation federation;
@@ -671,6 +697,7 @@ const struct test tests[] = {
     { .name = "statistics are added up first", .run = test_statistics },
     { .name = "control variates are the paper's", .run = test_control_variates },
     { .name = "late updates count less", .run = test_buffered_rounds },
+    { .name = "who is dismissed is not waited for", .run = test_dismissed },
     { .name = "a buffer that cannot be full is taken as it is",
       .run = test_buffer_that_is_never_full },
     { .name = "a deadline ends an asynchronous round", .run = test_buffer_by_deadline },

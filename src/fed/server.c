@@ -349,16 +349,23 @@ static enum status append_close(struct fed_server *server, const char *why)
                          server->round, why);
 }
 
-/* Is nobody left who could give more in the open stage? Asynchronous rounds have no members whom they wait for: once all that are
- * there or at work have given, a buffer that is not full never will be. */
+/* May the open stage wait for this member? Asynchronous rounds have no members whom they wait for but those that are there or
+ * at work. */
+static bool is_waited_for(const struct fed_server *server, const struct member *member)
+{
+    if (member->is_gone || !is_expected(server, member))
+        return false;
+    return !server_is_buffered(server) || member->is_away || server_is_live(server, member);
+}
+
+/* Is nobody left who could give more in the open stage? */
 static bool is_exhausted(const struct fed_server *server)
 {
-    if (!server_is_buffered(server) || !server_has_enough(server) ||
-        server_may_come_back(server))
+    if (server_is_buffered(server) &&
+        (!server_has_enough(server) || server_may_come_back(server)))
         return false;
     for (int i = 0; i < server->n_members; i++) {
-        const struct member *member = &server->members[i];
-        if (is_expected(server, member) && (member->is_away || server_is_live(server, member)))
+        if (is_waited_for(server, &server->members[i]))
             return false;
     }
     return true;
@@ -461,7 +468,9 @@ static enum status answer_hello(struct fed_server *server, const struct fed_mess
     mem_free(labels);
     if (is_news)
         TRY(append_hello(server, message));
-    server_member(server, message->client)->seen = server->config.now(server->config.arg);
+    struct member *there = server_member(server, message->client);
+    there->seen = server->config.now(server->config.arg);
+    there->is_gone = false;
     const struct fed_message terms = { .type = FED_TERMS,
                                        .payload = (const uint8_t *)server->text,
                                        .payload_length = strlen(server->text) };
@@ -480,6 +489,7 @@ static enum status answer(struct fed_server *server, const char *client,
     if (!member)
         return refuse(server, client, "it has not said hello", reply);
     member->seen = server->config.now(server->config.arg);
+    member->is_gone = false;
     return message->type == FED_ASK ? answer_ask(server, member, reply)
                                     : answer_give(server, member, message, reply);
 }
@@ -534,6 +544,24 @@ static enum status end_by_time(struct fed_server *server)
     return advance(server);
 }
 
+static enum status dismiss(struct fed_server *server, struct member *member)
+{
+    TRY(server_audit(server, member->name, "is not waited for any more"));
+    member->is_gone = true;
+    member->is_away = false;
+    member->seen = -(double)INFINITY;
+    return advance(server);
+}
+
+enum status fed_server_dismiss(struct fed_server *server, const char *client)
+{
+    struct member *member = server_member(server, client);
+
+    TRY(fail_again(server));
+    return member && !member->is_gone ? keep_failure(server, dismiss(server, member))
+                                      : STATUS_OK;
+}
+
 enum status fed_server_tick(struct fed_server *server)
 {
     TRY(fail_again(server));
@@ -558,6 +586,11 @@ const char *fed_server_waits(const struct fed_server *server)
 int64_t fed_server_round(const struct fed_server *server)
 {
     return server->round;
+}
+
+const char *fed_server_member(const struct fed_server *server, int number)
+{
+    return number < server->n_members ? server->members[number].name : NULL;
 }
 
 const float *fed_server_statistics(const struct fed_server *server)
@@ -592,7 +625,8 @@ void fed_server_print(const struct fed_server *server, struct strbuf *out)
     strbuf_add(out, ", \"participants\": [");
     for (int i = 0; i < server->n_members; i++) {
         const struct member *member = &server->members[i];
-        const char *state = is_expected(server, member)                ? "working"
+        const char *state = member->is_gone                            ? "gone"
+                            : is_expected(server, member)              ? "working"
                             : server->is_running && member->place >= 0 ? "gave"
                                                                        : "waiting";
         strbuf_printf(out, "%s{\"name\": ", i ? ", " : "");

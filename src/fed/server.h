@@ -65,6 +65,9 @@ void fed_server_destroy(struct fed_server *server); /* NULL is allowed */
 MUST_CHECK enum status fed_server_answer(struct fed_server *server, const char *client,
                                          const void *message, size_t length,
                                          struct fed_buffer *reply);
+/* A participant does not come back, as its certificate was revoked: no stage waits for it any more, and no round begins with
+ * it. What it gave before counts. Who is let in again, by another certificate, is back with its first message. */
+MUST_CHECK enum status fed_server_dismiss(struct fed_server *server, const char *client);
 /* Ends what is over by time. Call once a second or so, and after a start. */
 MUST_CHECK enum status fed_server_tick(struct fed_server *server);
 
@@ -75,6 +78,8 @@ const char *fed_server_why(const struct fed_server *server);
 const char *fed_server_waits(const struct fed_server *server);
 int64_t fed_server_round(const struct fed_server *server); /* that runs; = rounds done */
 const float *fed_server_parameters(const struct fed_server *server); /* of the last commit */
+/* Names of those that said hello, by number from 0 on; NULL: no more. */
+const char *fed_server_member(const struct fed_server *server, int number);
 /* What tables are standardized by, added up over all participants; NULL: not known yet, or not asked for. */
 const float *fed_server_statistics(const struct fed_server *server);
 /* Bytes that a message may have at most: what the carrier limits bodies to. */

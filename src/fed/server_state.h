@@ -24,6 +24,7 @@ struct member {
     double seen;  /* when it was last heard; -INFINITY: not since the start */
     int64_t last_given; /* round of its last update that counted; -1: none */
     bool is_away;       /* fedbuff: it has a task */
+    bool is_gone;       /* dismissed: not waited for */
     /* Of the running round. */
     int place;     /* in the cohort, by name; -1: not in it */
     uint8_t *gift; /* of the stage train; owned; NULL: none yet */

@@ -184,6 +184,7 @@ struct fed_trust {
     /* Guarded by lock: */
     gnutls_x509_crl_t revoked; /* NULL: none read yet */
     struct stat state;         /* of the file it was read from */
+    int changes;
 };
 
 static bool is_same_file(const struct stat *a, const struct stat *b)
@@ -217,6 +218,7 @@ static enum status read_revoked(struct fed_trust *trust)
         gnutls_x509_crl_deinit(trust->revoked);
     trust->revoked = list;
     trust->state = now;
+    trust->changes++;
     return STATUS_OK;
 }
 
@@ -251,6 +253,16 @@ void fed_trust_destroy(struct fed_trust *trust)
     pthread_mutex_destroy(&trust->lock);
     mem_free(trust->revoked_path);
     mem_free(trust);
+}
+
+int fed_trust_changes(struct fed_trust *trust)
+{
+    pthread_mutex_lock(&trust->lock);
+    const enum status status = read_revoked(trust);
+    const int changes = trust->changes;
+    pthread_mutex_unlock(&trust->lock);
+    (void)status; /* a list that cannot be read is told to who is refused for it */
+    return changes;
 }
 
 static enum status read_serial(gnutls_x509_crt_t crt, char out[FED_SERIAL_TEXT])
@@ -324,7 +336,7 @@ static enum status check_purpose(gnutls_x509_crt_t crt, const struct fed_identit
 }
 
 static enum status check_revoked(struct fed_trust *trust, gnutls_x509_crt_t crt,
-                                 const struct fed_identity *who)
+                                 struct fed_identity *who)
 {
     int revoked = 0;
 
@@ -334,7 +346,8 @@ static enum status check_revoked(struct fed_trust *trust, gnutls_x509_crt_t crt,
         revoked = gnutls_x509_crt_check_revocation(crt, &trust->revoked, 1);
     pthread_mutex_unlock(&trust->lock);
     TRY(status);
-    if (revoked)
+    who->is_revoked = revoked > 0;
+    if (who->is_revoked)
         return FAIL(STATUS_MISMATCH, "certificate of %s: has been revoked (serial %s)",
                     who->name, who->serial);
     return STATUS_OK;

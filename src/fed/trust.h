@@ -33,6 +33,7 @@ struct fed_identity {
     enum fed_role role;
     char serial[FED_SERIAL_TEXT];
     time_t from, until;
+    bool is_revoked;
     bool has_sign; /* participants */
     uint8_t sign[FED_SIGN_PUBLIC];
 };
@@ -46,6 +47,9 @@ struct fed_trust;
 MUST_CHECK enum status fed_trust_create(const char *authority_path, const char *revoked_path,
                                         struct fed_trust **out);
 void fed_trust_destroy(struct fed_trust *trust);
+
+/* Another number than before: the list of revoked certificates is another one. */
+int fed_trust_changes(struct fed_trust *trust);
 
 #define FED_ANY_TIME ((time_t)-1)
 

@@ -131,6 +131,19 @@ join two --data fashion-mnist --limit 100 --part 2/2
 ends one
 ends two
 ends state
+
+# One that is revoked while a round waits for it: the others go on.
+"$tutti" fed keys enrol six >/dev/null || complain "enrol six"
+port=
+lead second --model mlp --limit 100 --rounds 2 --min-participants 2 --batch 20
+hello six >six.bin
+as six "$url/message" --data-binary @six.bin -o reply.bin || complain "hello of six"
+for name in one two; do join $name --data fashion-mnist --limit 100 --quiet; done
+logged second 'begins with [23]'
+[ "$(sql second 'SELECT count(*) FROM round_state')" = 0 ] || complain "a round did not wait for six"
+"$tutti" fed keys revoke six >/dev/null || complain "revoke six"
+for name in one two second; do ends $name; done
+grep -q 'six: has been revoked' second.log || complain "nobody says that six is gone: $(cat second.log)"
 [ -s state/model.safetensors ] || complain "no model"
 [ "$(sql state 'SELECT count(*) FROM round_state')" = 2 ] || complain "rounds: $(sql state 'SELECT * FROM round_state')"
 finish
