@@ -145,6 +145,7 @@ static enum status simulate(const struct args *args, struct cli_terms *given)
     struct settings *settings = &given->settings;
     struct fed_simulation simulation = { .terms = terms, .settings = settings };
     struct fed_simulated result;
+    struct fed_terms usual;
     const char *words[1];
     int n_words;
 
@@ -154,14 +155,15 @@ static enum status simulate(const struct args *args, struct cli_terms *given)
     snprintf(settings->model, sizeof settings->model, "%s", words[0]);
     TRY(cli_find_model(settings->model, &simulation.model));
     snprintf(terms->model, sizeof terms->model, "%.*s", FED_TEXT - 1, simulation.model->name);
+    TRY(read_simulation(&simulation));
+    fed_terms_init(&usual);
+    if (simulation.participants == 1 && terms->minimum == usual.minimum)
+        terms->minimum = 1; /* one alone is a federation here */
     TRY(fed_terms_check(terms));
     const struct train_hooks hooks = { .progress = !quiet && !json,
                                        .json = json,
                                        .overwrite = overwrite };
     simulation.hooks = &hooks;
-    TRY(read_simulation(&simulation));
-    if (terms->minimum > simulation.participants)
-        terms->minimum = simulation.participants;
     snprintf(terms->federation, sizeof terms->federation, "simulation-%llu",
              (unsigned long long)terms->seed);
     TRY(fed_simulate(&simulation, &result));

@@ -174,7 +174,7 @@ static enum status run_krum(const struct fed_aggregation *how, const float *cons
     const int chosen = how->chosen ? how->chosen : 1;
     double *scores;
 
-    if (n < 2 * how->faulty + 3 || chosen > n)
+    if (n < fed_aggregation_least(how))
         return FAIL(STATUS_USAGE,
                     "%s of %d updates with %d liars: it needs twice as many and 3 more, and "
                     "takes no more than there are",
@@ -255,6 +255,15 @@ static enum status read_numbers(const char *text, const char *rest, struct fed_a
         return bad(text);
     out->chosen = (int)chosen;
     return STATUS_OK;
+}
+
+int fed_aggregation_least(const struct fed_aggregation *how)
+{
+    const int least = 2 * how->faulty + 3;
+
+    if (how->kind->run != run_krum)
+        return 1;
+    return how->chosen > least ? how->chosen : least;
 }
 
 enum status fed_aggregation_parse(const char *text, struct fed_aggregation *out)

@@ -39,6 +39,8 @@ extern const struct fed_aggregation_kind *const fed_aggregations[]; /* ended by 
 
 /* Reads "mean", "median", "trimmed:0.1", "krum:2", "multikrum:2,5". */
 MUST_CHECK enum status fed_aggregation_parse(const char *text, struct fed_aggregation *out);
+/* Of how many updates it can make one, at least. */
+int fed_aggregation_least(const struct fed_aggregation *how);
 
 /* A weighted mean, one update after the other. */
 struct fed_mean {

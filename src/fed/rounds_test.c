@@ -628,6 +628,7 @@ static void test_one_liar(void)
         struct fed_buffer lie;
         federation_terms(&terms);
         terms.rounds = 1;
+        terms.minimum = 5;
         snprintf(terms.aggregate, sizeof terms.aggregate, "%s", ways[w]);
         federation_begin(&federation, &terms, 6);
         CHECK_INT(FED_TASK, federation_post(&federation, 0));

@@ -612,6 +612,15 @@ static enum status check(const struct fed_simulation *simulation)
                     "--buffer %lld above --participants %d: no round would be full; take as "
                     "many at most",
                     (long long)terms->buffer, simulation->participants);
+    if (terms->minimum > simulation->participants)
+        return FAIL(STATUS_USAGE,
+                    "--min-participants %lld above --participants %d: no round could begin",
+                    (long long)terms->minimum, simulation->participants);
+    if (simulation->drop > 0 && terms->deadline_s <= 0)
+        return FAIL(STATUS_USAGE,
+                    "--drop %g: rounds would wait for participants that are "
+                    "silent: give --deadline",
+                    simulation->drop);
     return STATUS_OK;
 }
 

@@ -408,10 +408,29 @@ static enum status check_pairs(const struct fed_terms *t)
     return STATUS_OK;
 }
 
+/* Could a round of the fewest be aggregated? */
+static enum status check_least(const struct fed_terms *t)
+{
+    struct fed_aggregation aggregation;
+
+    TRY(fed_aggregation_parse(t->aggregate, &aggregation));
+    const int least = fed_aggregation_least(&aggregation);
+    if (t->per_round && t->per_round < least)
+        return FAIL(STATUS_USAGE,
+                    "--per-round %" PRId64 " and --aggregate %s: it needs %d updates",
+                    t->per_round, t->aggregate, least);
+    if (t->minimum < least)
+        return FAIL(STATUS_USAGE,
+                    "--aggregate %s needs %d updates a round: take --min-participants %d",
+                    t->aggregate, least, least);
+    return STATUS_OK;
+}
+
 enum status fed_terms_check(const struct fed_terms *terms)
 {
     if (!*terms->model)
         return FAIL(STATUS_USAGE, "no model is named");
     TRY(check_names(terms));
-    return check_pairs(terms);
+    TRY(check_pairs(terms));
+    return check_least(terms);
 }

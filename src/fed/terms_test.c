@@ -32,6 +32,7 @@ static void test_there_and_back(void)
     usual(&terms);
     terms.seed = UINT64_MAX;
     terms.rounds = 77;
+    terms.minimum = 7;
     terms.lr = 0.1;
     snprintf(terms.aggregate, sizeof terms.aggregate, "multikrum:2,3");
     snprintf(terms.compress, sizeof terms.compress, "topk:0.01");
@@ -93,6 +94,11 @@ static void test_impossible_terms(void)
         { { "secure", "threshold" }, { "true", "3" }, "could not end" },
         { { "secure", "threshold", "per-round" }, { "true", "2", "4" }, "more than half" },
         { { "per-round", "min-participants" }, { "3", "4" }, "so few would count" },
+        { { "aggregate" }, { "krum:1" }, "take --min-participants 5" },
+        { { "aggregate", "min-participants" },
+          { "multikrum:1,6", "5" },
+          "--min-participants 6" },
+        { { "aggregate", "per-round" }, { "krum:0", "2" }, "it needs 3 updates" },
         { { "dp" }, { "central" }, "--dp-clip" },
         { { "dp-clip" }, { "1" }, "--dp-clip needs --dp" },
         { { "dp-noise" }, { "1" }, "--dp-noise needs --dp" },

@@ -46,7 +46,7 @@ done >reviews.tsv
 # What each does is its own.
 number=0
 for how in "--algorithm fedprox --mu 1" "--algorithm fedavgm" "--algorithm fedadam" "--algorithm fedyogi" \
-    "--algorithm scaffold" "--algorithm fedbuff --buffer 3" "--aggregate median" "--aggregate krum:1" "--compress int8" \
+    "--algorithm scaffold" "--algorithm fedbuff --buffer 3" "--aggregate median" "--aggregate krum:1 --min-participants 5" "--compress int8" \
     "--partition dirichlet:0.3" "--secure" "--per-round 3" "--personal-head" \
     "--dp central --dp-clip 1 --dp-noise 0.1 --weighting equal" "--dp-sgd 1,0.5" \
     "--dp distributed --secure --dp-clip 1 --dp-noise 0.1 --weighting equal"; do
@@ -74,7 +74,11 @@ fi
 simulate silent --drop 0.2 --deadline 5
 simulate late --algorithm fedbuff --buffer 4 --drop 0.5 --deadline 5
 refused 2 'buffer 10 above --participants 6' "$tutti" fed simulate "${small[@]}" --algorithm fedbuff --out wrong
-refused 1 'give --deadline' "$tutti" fed simulate "${small[@]}" --drop 0.5 --out stuck
+refused 2 'give --deadline' "$tutti" fed simulate "${small[@]}" --drop 0.5 --overwrite --out silent
+refused 2 'take --min-participants 5' "$tutti" fed simulate "${small[@]}" --aggregate krum:1 --overwrite --out silent
+refused 2 'per-round 4.*needs 7' "$tutti" fed simulate "${small[@]}" --aggregate multikrum:1,7 --per-round 4 --out wrong
+refused 2 'min-participants 7 above --participants 6' "$tutti" fed simulate "${small[@]}" --min-participants 7 --overwrite --out silent
+[ -n "$(hash silent)" ] || complain "a refusal removed the run before it"
 refused 2 'iid, blocks' "$tutti" fed simulate "${small[@]}" --partition even --out wrong
 refused 2 'two participants\|needs 2 at least\|each needs' "$tutti" fed simulate "${small[@]}" -p 299 --out wrong
 refused 2 'sum alone' "$tutti" fed simulate "${small[@]}" --secure --aggregate median --out wrong
