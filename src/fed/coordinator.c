@@ -50,6 +50,11 @@ struct coordinator {
     int revocations; /* changes of the list that members were held against */
 };
 
+/* What was told of rounds. */
+struct told {
+    int64_t done, lost;
+};
+
 static void tell(const struct coordinator *c, const char *format, ...) PRINTF_LIKE(2, 3);
 static void tell(const struct coordinator *c, const char *format, ...)
 {
@@ -370,32 +375,40 @@ static enum status dismiss_revoked(struct coordinator *c)
     return STATUS_OK;
 }
 
-/* Ends what is over by time, or as somebody was revoked; *round is the last one told. */
-static enum status tick(struct coordinator *c, int64_t *round, bool *done, bool *all_know)
+/* Ends what is over by time, or as somebody was revoked. */
+static enum status tick(struct coordinator *c, struct told *told, bool *done, bool *all_know)
 {
+    const int64_t rounds = c->config->server.terms->rounds;
+    const struct told before = *told;
+    char why[FED_WHY];
+    const char *text;
+
     pthread_mutex_lock(&c->lock);
     enum status status = dismiss_revoked(c);
     if (status == STATUS_OK)
         status = fed_server_tick(c->server);
-    const int64_t reached = fed_server_round(c->server);
+    *told = (struct told){ fed_server_done(c->server), fed_server_lost(c->server, &text) };
+    snprintf(why, sizeof why, "%s", text);
     *done = fed_server_is_done(c->server);
     *all_know = *done && everybody_knows(c);
     pthread_mutex_unlock(&c->lock);
-    if (status == STATUS_OK && reached > *round)
-        tell(c, "round %lld of %lld is done", (long long)reached,
-             (long long)c->config->server.terms->rounds);
-    *round = reached;
+    if (status == STATUS_OK && told->done > before.done)
+        tell(c, "round %lld of %lld is done", (long long)told->done, (long long)rounds);
+    if (status == STATUS_OK && told->lost > before.lost)
+        tell(c, "round %lld of %lld is lost: %s", (long long)told->done + 1, (long long)rounds,
+             why);
     return status;
 }
 
 static enum status serve(struct coordinator *c)
 {
-    int64_t round = fed_server_round(c->server);
+    const char *why;
+    struct told told = { fed_server_done(c->server), fed_server_lost(c->server, &why) };
     double end = 0;
     bool done = false, all_know = false;
 
     for (;;) {
-        TRY(tick(c, &round, &done, &all_know));
+        TRY(tick(c, &told, &done, &all_know));
         if (done && end == 0) {
             tell(c, "done%s%s", *fed_server_why(c->server) ? ": " : "",
                  fed_server_why(c->server));
@@ -405,7 +418,7 @@ static enum status serve(struct coordinator *c)
             return STATUS_OK;
         if (!fed_stop_sleep(TICK_MS * 1e-3))
             return FAIL(STATUS_STOPPED, "stopped in round %lld; the same command goes on",
-                        (long long)round);
+                        (long long)told.done);
     }
 }
 
@@ -427,7 +440,7 @@ static enum status listen_and_serve(struct coordinator *c)
     TRY(https_server_start(&https, &server));
     tell(c, "listening on https://%s:%d, round %lld of %lld",
          c->config->host ? c->config->host : "*", https_server_port(server),
-         (long long)fed_server_round(c->server), (long long)c->config->server.terms->rounds);
+         (long long)fed_server_done(c->server), (long long)c->config->server.terms->rounds);
     const enum status status = serve(c);
     https_server_stop(server);
     return status;

@@ -177,6 +177,7 @@ static void test_deadlines(void)
 {
     struct federation federation;
     struct fed_terms terms;
+    const char *why;
 
     federation_terms(&terms);
     terms.deadline_s = 5;
@@ -202,6 +203,9 @@ static void test_deadlines(void)
     while (fed_server_round(federation.server) == 0) /* two are too few: the round is lost */
         federation_turn(&federation);
     CHECK_INT(1, fed_server_round(federation.server));
+    CHECK_INT(0, fed_server_done(federation.server));
+    CHECK_INT(1, fed_server_lost(federation.server, &why));
+    CHECK(strstr(why, "too few participants"));
     CHECK(federation_parameter(&federation) == 0);
     CHECK(!fed_server_is_done(federation.server));
     federation.tested[2].is_silent = federation.tested[3].is_silent = false;

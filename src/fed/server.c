@@ -588,6 +588,17 @@ int64_t fed_server_round(const struct fed_server *server)
     return server->round;
 }
 
+int64_t fed_server_done(const struct fed_server *server)
+{
+    return server->done;
+}
+
+int64_t fed_server_lost(const struct fed_server *server, const char **why)
+{
+    *why = server->lost;
+    return server->n_lost;
+}
+
 const char *fed_server_member(const struct fed_server *server, int number)
 {
     return number < server->n_members ? server->members[number].name : NULL;

@@ -76,7 +76,11 @@ bool fed_server_is_done(const struct fed_server *server);
 const char *fed_server_why(const struct fed_server *server);
 /* Why no round begins although enough participants are there: so many cannot make one. "": nothing is wrong. */
 const char *fed_server_waits(const struct fed_server *server);
-int64_t fed_server_round(const struct fed_server *server); /* that runs; = rounds done */
+int64_t
+fed_server_round(const struct fed_server *server); /* that runs, from 0; lost ones count */
+int64_t fed_server_done(const struct fed_server *server); /* rounds that moved the model */
+/* Rounds lost since the start, and why the last of them was. */
+int64_t fed_server_lost(const struct fed_server *server, const char **why);
 const float *fed_server_parameters(const struct fed_server *server); /* of the last commit */
 /* Names of those that said hello, by number from 0 on; NULL: no more. */
 const char *fed_server_member(const struct fed_server *server, int number);

@@ -589,6 +589,8 @@ enum status server_lose(struct fed_server *server, const char *why)
 
     snprintf(kept, sizeof kept, "%s", why);
     TRY(server_audit(server, "", "round %lld is lost: %.160s", (long long)server->round, kept));
+    server->n_lost++;
+    memcpy(server->lost, kept, sizeof kept);
     return server_commit(server, NULL, kept);
 }
 

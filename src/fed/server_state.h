@@ -84,7 +84,9 @@ struct fed_server {
     struct ledger *ledger;
     struct strbuf ledger_text; /* a line an entry */
 
-    char why[FED_WHY]; /* why it ended; "": it goes on, or all rounds are done */
+    char why[FED_WHY];  /* why it ended; "": it goes on, or all rounds are done */
+    int64_t n_lost;     /* rounds, since the start */
+    char lost[FED_WHY]; /* why the last of them was */
     char
         waits[FED_WHY]; /* why no round begins, though enough are there; "": nothing is wrong */
     enum status failure; /* the first of its own; STATUS_OK: none */

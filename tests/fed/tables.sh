@@ -40,6 +40,7 @@ lead state --model logistic.json --rounds 3 --min-participants 3 --per-round 3 -
 for i in 0 1 2; do join "clinic$i" --data "clinic$i.csv" --give-up 20; done
 for i in 0 1 2; do ends "clinic$i"; done
 ends state
+grep -q 'round 3 of 3 is done' state.log && ! grep -q 'round 4' state.log || complain "rounds: $(cat state.log)"
 "$tutti" eval state/model.json --weights state/model.safetensors --data all.csv --json >eval.json || complain "eval of the federation's model"
 python3 -c 'import json; assert json.load(open("eval.json"))["val_auc"] > 0.85' || complain "the federation learnt little: $(cat eval.json)"
 

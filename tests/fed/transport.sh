@@ -144,6 +144,7 @@ logged second 'begins with [23]'
 "$tutti" fed keys revoke six >/dev/null || complain "revoke six"
 for name in one two second; do ends $name; done
 grep -q 'six: has been revoked' second.log || complain "nobody says that six is gone: $(cat second.log)"
+grep -q 'round 2 of 2 is done' second.log || complain "rounds done are not told: $(cat second.log)"
 [ -s state/model.safetensors ] || complain "no model"
 [ "$(sql state 'SELECT count(*) FROM round_state')" = 2 ] || complain "rounds: $(sql state 'SELECT * FROM round_state')"
 finish
