@@ -336,7 +336,9 @@ static enum status check_pairs(const struct fed_terms *t)
 {
     const struct fed_algorithm *algorithm = fed_algorithm_find(t->algorithm);
     struct fed_aggregation aggregation;
+    struct fed_terms usual;
 
+    fed_terms_init(&usual);
     TRY(fed_aggregation_parse(t->aggregate, &aggregation));
     const bool robust = aggregation.kind->is_robust;
     const bool distributed = strcmp(t->dp, "distributed") == 0;
@@ -361,6 +363,14 @@ static enum status check_pairs(const struct fed_terms *t)
           "secure aggregation takes 4096 participants a round at most" },
         { t->threshold && !t->secure, "--threshold needs --secure",
           "without it there are no masks to take away" },
+        { t->range != usual.range && !t->secure, "--range needs --secure",
+          "without it updates are not cut off" },
+        { t->bits != usual.bits && !t->secure, "--bits needs --secure",
+          "without it there is no ring" },
+        { t->mu != usual.mu && !algorithm->is_anchored, "--mu needs --algorithm fedprox",
+          "others have no such weight" },
+        { t->buffer != usual.buffer && !algorithm->is_buffered,
+          "--buffer needs --algorithm fedbuff", "others have rounds of fixed members" },
         { t->threshold > t->minimum, "--threshold above --min-participants",
           "a round of no more than these could not end: take as many for both" },
         { t->threshold && t->threshold <= most / 2, "--threshold",
