@@ -132,7 +132,22 @@ void cli_terms_help(bool writes_run)
         }
         cli_print_flags(group, flags);
     }
+    /* What differs from train, whose help says 0.9. */
+    cli_print_flags(
+        "Local training",
+        (const struct flag[]){
+            { "momentum", "M", "sgd, lars: of local steps, from nothing in every round (0)",
+              NULL, NULL },
+            { 0 },
+        });
+    const char *others[sizeof allowed / sizeof *allowed];
+    int n = 0;
+    for (int i = writes_run ? 0 : OF_RUNS; allowed[i]; i++) {
+        if (strcmp(allowed[i], "momentum") != 0)
+            others[n++] = allowed[i];
+    }
+    others[n] = NULL;
     cli_terms_init(&usual);
-    cli_print_settings(writes_run ? allowed : allowed + OF_RUNS, &usual.settings);
+    cli_print_settings(others, &usual.settings);
     cli_terms_release(&usual);
 }

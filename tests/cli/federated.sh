@@ -82,5 +82,6 @@ refused 2 'min-participants 7 above --participants 6' "$tutti" fed simulate "${s
 refused 2 'iid, blocks' "$tutti" fed simulate "${small[@]}" --partition even --out wrong
 refused 2 'two participants\|needs 2 at least\|each needs' "$tutti" fed simulate "${small[@]}" -p 299 --out wrong
 refused 2 'sum alone' "$tutti" fed simulate "${small[@]}" --secure --aggregate median --out wrong
+"$tutti" fed simulate --help | grep -- '--momentum' | grep -q '(0)' || complain "help has another momentum than rounds"
 refused 2 'which model' "$tutti" fed simulate --out wrong
 finish
