@@ -104,6 +104,10 @@ static void print_json(const struct fed_simulated *r)
         strbuf_printf(&line, ", \"%s\": ", numbers[i].name);
         strbuf_add_number(&line, numbers[i].number);
     }
+    if (*r->why) {
+        strbuf_add(&line, ", \"why\": ");
+        strbuf_add_json(&line, r->why);
+    }
     strbuf_add(&line, "}\n");
     fputs(line.text, stdout);
     strbuf_release(&line);

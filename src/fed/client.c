@@ -21,6 +21,8 @@ static const char magic[8] = "tfclien2";
 static const double REFUSED_WAIT_S = 1;
 
 enum { STATE_MOST = 1 << 30, MESSAGE_MOST = 1 << 30 };
+/* Updates by rounds, at most. */
+enum { TIMES = 10, TIMES_PRIVATE = 2 };
 
 /* State ------------------------------------------------------------------------------------------- */
 
@@ -435,22 +437,29 @@ static void settle(struct fed_client *client, bool taken)
     client->new_control = client->old_error = NULL;
 }
 
-/* One update a round, and no more in all than the terms' rounds and as many again that were lost: what a participant spends is
- * not the coordinator's to say. Statistics are an update. */
+/* Statistics are an update. */
+uint64_t fed_client_most(const struct fed_terms *terms)
+{
+    const uint64_t rounds = (uint64_t)terms->rounds + terms->standardize;
+    const bool spends = *terms->dp || *terms->dp_sgd;
+
+    return (spends ? TIMES_PRIVATE : TIMES) * rounds;
+}
+
+/* One update a round, and no more in all than lost rounds explain: what a participant spends is not the coordinator's to
+ * say. */
 static enum status check_count(const struct fed_client *client, int64_t round)
 {
-    const uint64_t rounds = (uint64_t)client->terms.rounds + client->terms.standardize;
-
     if (round <= client->taken_round)
         return FAIL(
             STATUS_MISMATCH,
             "the coordinator asks for another update of round %lld, of which it has one",
             (long long)round);
-    if (client->given >= 2 * rounds)
+    if (client->given >= fed_client_most(&client->terms))
         return FAIL(
             STATUS_MISMATCH,
             "the coordinator has had %llu updates and asks for more, the terms say %lld "
-            "rounds, and as many again may be lost",
+            "rounds, and not so many are lost",
             (unsigned long long)client->given, (long long)client->terms.rounds);
     return STATUS_OK;
 }

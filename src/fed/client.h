@@ -91,6 +91,9 @@ const struct fed_terms *fed_client_terms(const struct fed_client *client); /* NU
 int64_t fed_client_round(
     const struct fed_client *client); /* last one it gave something for; -1: none */
 const struct fed_tally *fed_client_tally(const struct fed_client *client); /* of that */
+/* Updates that a participant makes under such terms at most, those of lost rounds too: ten times as many as there are rounds, and
+ * twice as many where it spends privacy by each. */
+uint64_t fed_client_most(const struct fed_terms *terms);
 /* The newest parameters that came, with the own head; NULL: none yet. */
 const float *fed_client_parameters(const struct fed_client *client);
 

@@ -476,6 +476,9 @@ static void test_updates_are_counted(void)
     struct fed_terms terms;
 
     federation_terms(&terms);
+    CHECK_INT(30, fed_client_most(&terms));
+    snprintf(terms.dp_sgd, sizeof terms.dp_sgd, "1,1"); /* each spends */
+    CHECK_INT(6, fed_client_most(&terms));
     federation_begin(&federation, &terms, 3);
     for (int64_t round = 0; round < 2 * terms.rounds; round++) {
         CHECK_OK(train_for(&federation, round));

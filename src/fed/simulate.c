@@ -25,6 +25,8 @@
 
 /* Participants that have a task at once: bounds memory, and is no matter of threads. */
 enum { AT_ONCE = 128 };
+/* Rounds lost in a row after which no other is begun. */
+enum { LOST_MOST = 50 };
 /* Deadlines that may pass in one round: a secure one has five stages. */
 enum { DEADLINES_MOST = 8 };
 /* Uses of random numbers, so that no two are the same. */
@@ -67,8 +69,10 @@ struct simulation {
     struct secagg_trust trust;
     struct simulate_folder *folder;
     double now;
-    int deadlines;  /* that passed in the running round */
-    uint64_t drawn; /* blocks of entropy of the server */
+    int deadlines;      /* that passed in the running round */
+    int64_t done, lost; /* rounds, when one was done last */
+    char why[FED_WHY];  /* it is given up; "": not */
+    uint64_t drawn;     /* blocks of entropy of the server */
     struct rng drops;
     struct turn turns[AT_ONCE];
     int n_turns;
@@ -382,7 +386,7 @@ static enum status run_turn(struct simulation *s, bool *busy)
 
 static bool is_over(const struct simulation *s)
 {
-    return fed_server_is_done(s->server) || simulate_folder_reached(s->folder) >= 0;
+    return fed_server_is_done(s->server) || simulate_folder_reached(s->folder) >= 0 || *s->why;
 }
 
 /* Tells the coordinator that a participant is still there. */
@@ -430,6 +434,25 @@ static enum status pass_time(struct simulation *s)
     return STATUS_OK;
 }
 
+/* Rounds that are lost again and again: what was trained before is the result. No participant gives more updates than its terms
+ * explain. */
+static void look_at_losses(struct simulation *s)
+{
+    const int64_t done = fed_server_done(s->server);
+    const char *why;
+    const int64_t lost = fed_server_lost(s->server, &why);
+
+    if (done > s->done) {
+        s->done = done;
+        s->lost = lost;
+    }
+    if (is_over(s) || (lost - s->lost < LOST_MOST &&
+                       (uint64_t)fed_server_round(s->server) < fed_client_most(s->terms)))
+        return;
+    snprintf(s->why, sizeof s->why, "%lld rounds are lost, %lld in a row: %.160s",
+             (long long)lost, (long long)(lost - s->lost), why);
+}
+
 static enum status run_rounds(struct simulation *s)
 {
     while (!is_over(s)) {
@@ -437,6 +460,7 @@ static enum status run_rounds(struct simulation *s)
         bool busy;
         TRY(run_turn(s, &busy));
         TRY(simulate_folder_tell(s->folder, fed_memory_store(s->store)));
+        look_at_losses(s);
         const bool lost = fed_server_round(s->server) > before; /* and another may have begun */
         s->deadlines = lost ? 0 : s->deadlines;
         if (!busy && !lost && !is_over(s))
@@ -596,7 +620,7 @@ static enum status run(struct simulation *s, struct fed_simulated *out)
         simulate_folder_fail(s->folder, status_message());
         return status;
     }
-    snprintf(out->why, sizeof out->why, "%s", fed_server_why(s->server));
+    snprintf(out->why, sizeof out->why, "%s", *s->why ? s->why : fed_server_why(s->server));
     return simulate_folder_end(s->folder, s->locals, s->n_locals,
                                fed_server_parameters(s->server), out);
 }

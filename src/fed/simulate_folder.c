@@ -274,6 +274,10 @@ static enum status print_federated(struct simulate_folder *folder, struct strbuf
     add_number(out, "bytes_in", s->bytes_in);
     add_number(out, "bytes_out", s->bytes_out);
     add_number(out, "epsilon", s->epsilon);
+    if (*s->why) {
+        strbuf_add(out, ", \"why\": ");
+        strbuf_add_json(out, s->why);
+    }
     if (s->reached >= 0)
         strbuf_printf(out, ", \"reached_in\": %" PRId64, s->reached);
     TRY(print_labels(folder, out));

@@ -72,6 +72,12 @@ fi
 
 # A participant that falls silent: with a deadline the others go on.
 simulate silent --drop 0.2 --deadline 5
+# Masked, most rounds are lost, and begin again; if all are, the run ends with what it has.
+simulate masked -p 30 --secure --drop 0.1 --deadline 10 --rounds 10
+grep -q '"status": "done"' masked/summary.json || complain "lost rounds ended the run"
+simulate hopeless --secure --drop 0.9 --deadline 1
+grep -q '"why": "[0-9]* rounds are lost.*too few' hopeless/summary.json && grep -q '"status": "stopped"' hopeless/summary.json &&
+    [ -s hopeless/report.html ] || complain "nobody answers: $(cat hopeless/summary.json)"
 simulate late --algorithm fedbuff --buffer 4 --drop 0.5 --deadline 5
 refused 2 'buffer 10 above --participants 6' "$tutti" fed simulate "${small[@]}" --algorithm fedbuff --out wrong
 refused 2 'give --deadline' "$tutti" fed simulate "${small[@]}" --drop 0.5 --overwrite --out silent
