@@ -109,15 +109,27 @@ static enum status make_terms(struct session *s, struct fed_terms *out)
     return STATUS_OK;
 }
 
-static enum status begin_terms(struct session *s)
+/* Terms of a new federation. */
+static enum status draft_terms(struct session *s)
 {
-    struct strbuf text;
-
     if (!model_name)
         return FAIL(STATUS_USAGE, "%s: is new, so --model says what is trained", state);
     TRY(make_terms(s, &s->terms));
     fed_draw_id(s->terms.federation);
-    TRY(fed_terms_check(&s->terms));
+    return fed_terms_check(&s->terms);
+}
+
+static enum status keep_terms(struct session *s)
+{
+    struct strbuf text;
+    char *other;
+
+    TRY(fed_sqlite_get(s->store, "terms", &other));
+    if (other) {
+        mem_free(other);
+        return FAIL(STATUS_USAGE, "%s: another coordinator has begun a federation there",
+                    state);
+    }
     enum status status = print_terms(&s->terms, &text);
     if (status == STATUS_OK)
         status = fed_sqlite_set(s->store, "terms", text.text);
@@ -170,13 +182,15 @@ static enum status compare_terms(struct session *s)
     return status;
 }
 
-static enum status find_terms(struct session *s)
+/* The terms that the state has. */
+static enum status find_terms(struct session *s, bool *found)
 {
     char *text;
 
     TRY(fed_sqlite_get(s->store, "terms", &text));
+    *found = text != NULL;
     if (!text)
-        return begin_terms(s);
+        return STATUS_OK;
     const enum status status = fed_terms_read(text, strlen(text), &s->terms);
     mem_free(text);
     TRY(status);
@@ -325,6 +339,48 @@ static enum status make_local(struct session *s)
     return fed_local_initial(s->local, s->terms.seed, s->initial);
 }
 
+/* What the engine is made of, when the terms are known. */
+static enum status make_engine(struct session *s, struct fed_server_config *out)
+{
+    TRY(make_local(s));
+    *out = (struct fed_server_config){ .terms = &s->terms,
+                                       .length = fed_local_length(s->local),
+                                       .initial = s->initial,
+                                       .head = fed_local_head(s->local),
+                                       .arg = s,
+                                       .statistics = fed_job_statistics(s->job),
+                                       .standardize = standardize,
+                                       .evaluate = fed_job_test(s->job) ? evaluate : NULL };
+    out->n_averages = fed_local_averages(s->local, &out->averages);
+    return STATUS_OK;
+}
+
+/* Terms, keys and address of a new federation are tried before anything of it is kept. */
+static enum status draft(struct session *s, struct fed_coordinator_config *config)
+{
+    TRY(draft_terms(s));
+    TRY(make_engine(s, &config->server));
+    return fed_coordinator_check(config);
+}
+
+static enum status open_state(struct session *s, struct fed_coordinator_config *config)
+{
+    const bool is_new = !fed_sqlite_exists(state);
+    bool found;
+
+    if (is_new)
+        TRY(draft(s, config));
+    TRY(fed_sqlite_open(state, &s->store));
+    config->store = s->store;
+    if (is_new)
+        return keep_terms(s);
+    TRY(find_terms(s, &found));
+    if (found)
+        return make_engine(s, &config->server);
+    TRY(draft(s, config)); /* it was killed before it kept any */
+    return keep_terms(s);
+}
+
 static enum status coordinate(struct session *s)
 {
     char host[256] = "*";
@@ -342,20 +398,7 @@ static enum status coordinate(struct session *s)
     TRY(number_of("request-timeout", request_text, REQUEST_SECONDS, &config.request_s));
     TRY(number_of("linger", linger_text, LINGER_SECONDS, &linger));
     config.linger_s = linger;
-    TRY(fed_sqlite_open(state, &s->store));
-    config.store = s->store;
-    TRY(find_terms(s));
-    TRY(make_local(s));
-    config.server =
-        (struct fed_server_config){ .terms = &s->terms,
-                                    .length = fed_local_length(s->local),
-                                    .initial = s->initial,
-                                    .head = fed_local_head(s->local),
-                                    .arg = s,
-                                    .statistics = fed_job_statistics(s->job),
-                                    .standardize = standardize,
-                                    .evaluate = fed_job_test(s->job) ? evaluate : NULL };
-    config.server.n_averages = fed_local_averages(s->local, &config.server.averages);
+    TRY(open_state(s, &config));
     fed_stop_begin();
     const enum status status = fed_coordinator_run(&config, write_results);
     fed_stop_end();

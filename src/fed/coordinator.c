@@ -422,7 +422,11 @@ static enum status serve(struct coordinator *c)
     }
 }
 
-static enum status listen_and_serve(struct coordinator *c)
+static enum status listen_with(struct coordinator *c,
+                               enum status (*how)(void *arg,
+                                                  const struct https_request *request,
+                                                  struct https_reply *reply),
+                               struct https_server **out)
 {
     const struct https_server_config https = { .host = c->config->host,
                                                .port = c->config->port,
@@ -433,17 +437,40 @@ static enum status listen_and_serve(struct coordinator *c)
                                                .request_s = c->config->request_s,
                                                .bytes_per_s = BYTES_A_SECOND,
                                                .arg = c,
-                                               .answer = answer,
+                                               .answer = how,
                                                .refused = note_refusal };
+
+    return https_server_start(&https, out);
+}
+
+static enum status listen_and_serve(struct coordinator *c)
+{
     struct https_server *server;
 
-    TRY(https_server_start(&https, &server));
+    TRY(listen_with(c, answer, &server));
     tell(c, "listening on https://%s:%d, round %lld of %lld",
          c->config->host ? c->config->host : "*", https_server_port(server),
          (long long)fed_server_done(c->server), (long long)c->config->server.terms->rounds);
     const enum status status = serve(c);
     https_server_stop(server);
     return status;
+}
+
+/* Who asks before all is ready is told to come again. */
+static enum status answer_early(void *arg, const struct https_request *request,
+                                struct https_reply *reply)
+{
+    (void)arg, (void)request, (void)reply;
+    return FAIL(STATUS_PEER_LOST, "the federation has not begun");
+}
+
+static enum status listen_once(struct coordinator *c)
+{
+    struct https_server *server;
+
+    TRY(listen_with(c, answer_early, &server));
+    https_server_stop(server);
+    return STATUS_OK;
 }
 
 static enum status open_trusts(struct coordinator *c)
@@ -463,30 +490,57 @@ static enum status open_trusts(struct coordinator *c)
     return status;
 }
 
+/* Keys and engine. `filled` becomes the configuration, and stays the caller's. */
+static enum status begin(struct coordinator *c, struct fed_coordinator_config *filled,
+                         struct fed_store store)
+{
+    *c = (struct coordinator){ .config = filled };
+    pthread_mutex_init(&c->lock, NULL);
+    filled->server.store = store;
+    filled->server.now = now;
+    filled->server.entropy = draw;
+    filled->server.trust = &c->secagg;
+    TRY(open_trusts(c));
+    return fed_server_create(&filled->server, &c->server);
+}
+
+static void end(struct coordinator *c)
+{
+    fed_server_destroy(c->server);
+    fed_trust_destroy(c->trust);
+    fed_trust_destroy(c->signers);
+    pthread_mutex_destroy(&c->lock);
+    mem_free(c->seen);
+}
+
+enum status fed_coordinator_check(const struct fed_coordinator_config *config)
+{
+    struct fed_coordinator_config filled = *config;
+    struct fed_memory_store *store;
+    struct coordinator c;
+
+    TRY(fed_memory_store_create(&store));
+    enum status status = begin(&c, &filled, fed_memory_store(store));
+    if (status == STATUS_OK)
+        status = listen_once(&c);
+    end(&c);
+    fed_memory_store_destroy(store);
+    return status;
+}
+
 enum status fed_coordinator_run(const struct fed_coordinator_config *config,
                                 enum status (*on_end)(void *arg, struct fed_server *server))
 {
     struct fed_coordinator_config filled = *config;
-    struct coordinator c = { .config = &filled };
+    struct coordinator c;
 
-    pthread_mutex_init(&c.lock, NULL);
-    filled.server.store = fed_sqlite_store(config->store);
-    filled.server.now = now;
-    filled.server.entropy = draw;
-    filled.server.trust = &c.secagg;
-    enum status status = open_trusts(&c);
-    if (status == STATUS_OK)
-        status = fed_server_create(&filled.server, &c.server);
+    enum status status = begin(&c, &filled, fed_sqlite_store(config->store));
     if (status == STATUS_OK)
         status = listen_and_serve(&c);
     if (c.server && (status == STATUS_OK || status == STATUS_STOPPED)) {
         const enum status ended = on_end(config->arg, c.server);
         status = ended == STATUS_OK ? status : ended;
     }
-    fed_server_destroy(c.server);
-    fed_trust_destroy(c.trust);
-    fed_trust_destroy(c.signers);
-    pthread_mutex_destroy(&c.lock);
-    mem_free(c.seen);
+    end(&c);
     return status;
 }

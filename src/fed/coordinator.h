@@ -33,6 +33,9 @@ struct fed_coordinator_config {
     void (*tell)(void *arg, const char *line);
 };
 
+/* Would a new federation begin: do engine, keys and address do? Keeps nothing; `store` is not used. */
+MUST_CHECK enum status fed_coordinator_check(const struct fed_coordinator_config *config);
+
 /* Serves until all rounds are done and participants know, or Ctrl-C (stop.h): then STATUS_STOPPED. on_end is called before it
  * returns, in both cases, with the engine as it is. A failure of the engine, also one while it answers a request, ends it
  * at once: the same command goes on from the store. */

@@ -22,6 +22,7 @@
 
 enum { VERSION = 1, APPLICATION = 0x74666564 /* "tfed" */ };
 
+static const char file_name[] = "federation.sqlite3";
 static const char schema[] =
     "CREATE TABLE value (name TEXT PRIMARY KEY, value TEXT NOT NULL);"
     "CREATE TABLE record (number INTEGER PRIMARY KEY, time INTEGER NOT NULL, round INTEGER NOT "
@@ -477,6 +478,17 @@ static enum status open_database(struct fed_sqlite *store)
     return STATUS_OK;
 }
 
+bool fed_sqlite_exists(const char *folder)
+{
+    char *path;
+
+    if (file_join(folder, file_name, &path) != STATUS_OK)
+        return false;
+    const bool exists = file_exists(path);
+    mem_free(path);
+    return exists;
+}
+
 enum status fed_sqlite_open(const char *folder, struct fed_sqlite **out)
 {
     struct fed_sqlite *store;
@@ -491,7 +503,7 @@ enum status fed_sqlite_open(const char *folder, struct fed_sqlite **out)
         store->lock = -1;
         status = lock_state(folder, &store->lock);
         if (status == STATUS_OK)
-            status = file_join(folder, "federation.sqlite3", &store->path);
+            status = file_join(folder, file_name, &store->path);
         if (status == STATUS_OK)
             status = open_database(store);
         if (status != STATUS_OK)

@@ -18,6 +18,8 @@ struct fed_sqlite;
 
 /* Opens the folder's state, or begins one. */
 MUST_CHECK enum status fed_sqlite_open(const char *folder, struct fed_sqlite **out);
+/* Does the folder have a state? */
+bool fed_sqlite_exists(const char *folder);
 void fed_sqlite_close(struct fed_sqlite *store); /* NULL is allowed */
 struct fed_store fed_sqlite_store(struct fed_sqlite *store);
 

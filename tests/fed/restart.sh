@@ -95,4 +95,14 @@ lead stopped --rounds "$rounds" --batch 15
 kill -INT "${pids[stopped]}"
 ends stopped 1
 refused 2 'is new' "$tutti" fed coordinator --state other --listen 127.0.0.1:0
+# What cannot begin leaves nothing.
+lead stopped
+begins() { "$tutti" fed coordinator --state other --listen 127.0.0.1:0 "${terms[@]}" "$@"; }
+refused 2 'nosuch' begins --model nosuch
+refused 2 'sum alone' begins --secure --aggregate median
+refused 1 'no-keys' begins --keys no-keys
+refused 1 'cannot listen there' begins --listen "127.0.0.1:$port"
+[ ! -e other ] || complain "a federation that did not begin left $(ls other)"
+kill -INT "${pids[stopped]}"
+ends stopped 1
 finish
