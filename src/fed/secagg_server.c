@@ -350,9 +350,7 @@ enum status secagg_server_close(struct secagg_server *server)
     const uint32_t count = secagg_server_count(server, server->stage);
     const uint32_t least = secagg_least(&server->config, server->stage);
     if (count < least)
-        return FAIL(STATUS_MISMATCH,
-                    "round %llu is lost: %u participants answered stage %s, of at least %u",
-                    (unsigned long long)server->config.round, count,
+        return FAIL(STATUS_MISMATCH, "%u participants answered stage %s, of at least %u", count,
                     secagg_stage_name(server->stage), least);
     if (server->stage == SECAGG_KEYS)
         make_roster(server);

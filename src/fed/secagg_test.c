@@ -100,7 +100,7 @@ static void test_below_the_threshold_the_round_is_lost(void)
         round_run_stages(&round, stage);
         round.federation.gone[1] = round.federation.gone[3] = true;
         CHECK_STATUS(STATUS_MISMATCH, round_run_stage(&round));
-        CHECK_MESSAGE("is lost");
+        CHECK_MESSAGE("participants answered stage");
         CHECK_STATUS(STATUS_MISMATCH, secagg_server_sum(round.federation.server, NULL, sum));
         round_end(&round);
     }
