@@ -147,6 +147,8 @@ static enum status compare_flags(struct session *s)
     enum status status = cli_terms_parse(&again, s->args, flags, false, NULL, 0, &n_words);
     if (status == STATUS_OK) {
         const struct fed_flag *other = fed_terms_differ(&again.terms, &s->terms);
+        if (again.terms.full_batch != s->terms.full_batch) /* which changes --batch, too */
+            other = fed_flag_find("full-batch");
         if (other)
             status = FAIL(STATUS_USAGE,
                           "--%s: %s has a federation with other terms, which do not change; "

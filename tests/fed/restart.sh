@@ -86,7 +86,7 @@ kill -INT "${pids[stopped]}"
 ends stopped 1
 grep -q 'stopped in round' stopped.log || complain "Ctrl-C: $(cat stopped.log)"
 refused 2 'other terms' "$tutti" fed coordinator --state stopped --listen 127.0.0.1:0 "${terms[@]}" --rounds 99
-for flag in --secure '--dp central' '--lr 0.5' '--rounds 10' '--batch 32'; do
+for flag in --secure '--dp central' '--lr 0.5' '--rounds 10' '--batch 32' --full-batch; do
     refused 2 "${flag%% *}: stopped has .*other terms" \
         "$tutti" fed coordinator --state stopped --listen 127.0.0.1:0 $flag
 done
