@@ -182,16 +182,10 @@ static void be_one_rank(struct settings *settings)
         "pipeline",       "cut",          "device",
         "precision",      "rounding",     "spares",
         "data-on",        "drop-last",    "sequence-parallel",
-        "compress-after",
+        "compress-after", NULL,
     };
-    struct settings defaults;
 
-    settings_init(&defaults);
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
-        const struct setting *setting = settings_find(usual[i]);
-        memcpy((char *)settings + setting->offset, (char *)&defaults + setting->offset,
-               setting->size);
-    }
+    settings_reset(settings, usual);
 }
 
 /* The settings of the run in folder `word`; with --weights `word` may be a model. */

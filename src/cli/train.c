@@ -140,17 +140,11 @@ static const char *find_value(const struct args *args, const char *flag)
 /* Another optimizer has its own usual numbers. */
 static void forget_numbers(struct settings *settings)
 {
-    static const char *const numbers[] = { "lr",           "momentum", "nesterov",
-                                           "weight-decay", "beta1",    "beta2",
-                                           "epsilon",      "trust",    "adapt-all" };
-    struct settings usual;
+    static const char *const numbers[] = { "lr",        "momentum", "nesterov", "weight-decay",
+                                           "beta1",     "beta2",    "epsilon",  "trust",
+                                           "adapt-all", NULL };
 
-    settings_init(&usual);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        const struct setting *setting = settings_find(numbers[i]);
-        memcpy((char *)settings + setting->offset, (char *)&usual + setting->offset,
-               setting->size);
-    }
+    settings_reset(settings, numbers);
 }
 
 /* The settings of the run to continue come first, so that flags change them. */

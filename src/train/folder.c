@@ -183,7 +183,7 @@ static void pick_folder(struct job *job)
  * a run that was killed are gone soon. Where a file system has no locks, nobody is kept away. */
 static enum status lock(const char *folder, int *out)
 {
-    enum { TRIES = 60, APART_MS = 50 };
+    enum { TRIES = 40, APART_MS = 50 };
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd < 0)

@@ -262,6 +262,19 @@ const struct setting *settings_find(const char *name)
     return NULL;
 }
 
+void settings_reset(struct settings *settings, const char *const *names)
+{
+    struct settings usual;
+
+    settings_init(&usual);
+    for (; *names; names++) {
+        const struct setting *setting = settings_find(*names);
+        BUG_ON(!setting);
+        memcpy((char *)settings + setting->offset, (char *)&usual + setting->offset,
+               setting->size);
+    }
+}
+
 static enum status refuse(const struct setting *setting, const char *text, const char *why)
 {
     return FAIL(STATUS_USAGE, "--%s %s: %s", setting->name, text, why);

@@ -121,6 +121,8 @@ void settings_init(struct settings *settings); /* defaults */
 MUST_CHECK enum status settings_set(struct settings *settings, const struct setting *setting,
                                     const char *text);
 const struct setting *settings_find(const char *name); /* NULL if unknown */
+/* Makes those of these names, ended by NULL, what settings_init makes them. */
+void settings_reset(struct settings *settings, const char *const *names);
 
 /* Members of config.json: `"model": "mlp", "batch": 64, ...` without braces. */
 void settings_print(const struct settings *settings, struct strbuf *out);

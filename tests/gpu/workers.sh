@@ -42,18 +42,16 @@ PY
 }
 
 # Servers, with gradients that are dense and gradients of rows, clipped, a last batch that is smaller. Images lie on the device.
-train one "${pictures[@]}" --epochs 2 --crop 2 --device cuda --clip 0.5
-train served-2 "${pictures[@]}" --epochs 2 --crop 2 --device cuda --clip 0.5 -n 2 --strategy ps
-train served-3 "${pictures[@]}" --epochs 2 --crop 2 --device cuda --clip 0.5 -n 3 --strategy ps --meet ps:2 --data-on host
+train one "${pictures[@]}" --epochs 1 --crop 2 --device cuda --clip 0.5
+train served-2 "${pictures[@]}" --epochs 1 --crop 2 --device cuda --clip 0.5 -n 2 --strategy ps
+train served-3 "${pictures[@]}" --epochs 1 --crop 2 --device cuda --clip 0.5 -n 3 --strategy ps --meet ps:2 --data-on host
 same "servers" one served-2 served-3
 [ "$(value one val_loss)" = "$(value served-2 val_loss)" ] || complain "served-2: another val_loss"
 train rows "${reviews[@]}" --device cuda
 train rows-served "${reviews[@]}" --device cuda -n 2 --strategy ps
 same "servers of tables" rows rows-served
-for strategy in asgd ssp; do
-    train $strategy "${reviews[@]}" --epochs 4 --device cuda -n 2 --strategy $strategy
-    python3 -c 'import sys; sys.exit(float(sys.argv[1]) > 0.69)' "$(value $strategy val_loss)" || complain "$strategy has learnt nothing"
-done
+train bounded "${reviews[@]}" --epochs 4 --device cuda -n 2 --strategy ssp
+python3 -c 'import sys; sys.exit(float(sys.argv[1]) > 0.69)' "$(value bounded val_loss)" || complain "ssp has learnt nothing"
 
 # Averages, in f32, as on the CPU; of the last small batch some workers have nothing. Alone at once or later; one worker is one rank.
 for device in cpu cuda; do
@@ -64,7 +62,7 @@ done
 told local-cpu local-cuda
 told parted-cpu parted-cuda
 told center-cpu center-cuda
-train lone "${pictures[@]}" --epochs 2 --crop 2 --device cuda --clip 0.5 -n 1 --strategy localsgd
+train lone "${pictures[@]}" --epochs 1 --crop 2 --device cuda --clip 0.5 -n 1 --strategy localsgd
 same "one worker" one lone
 
 # Stopped and gone on.
@@ -90,7 +88,7 @@ lose() {
 }
 lose lost "${pictures[@]}" --steps 1000000 --device cuda -n 2 --strategy localsgd
 [ $code = 1 ] || complain "a killed worker that averages: exit $code"
-lose replaced "${pictures[@]}" --steps 60 --device cuda -n 2 --strategy asgd --spares 1
+lose replaced "${pictures[@]}" --steps 40 --device cuda -n 2 --strategy asgd --spares 1
 [ $code = 0 ] || complain "a worker that has a spare: exit $code: $(cat replaced.err)"
 
 for wrong in "--strategy localsgd --precision fp16" "--strategy ps --rounding stochastic" "--strategy central" "--strategy parallax"; do
