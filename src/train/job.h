@@ -69,6 +69,9 @@ MUST_CHECK enum status job_save_table(const struct job *job);
 MUST_CHECK enum status job_print_table(const struct job *job, const float *given,
                                        struct strbuf *schema, struct strbuf *statistics);
 
+/* Makes the graphs of a job whose model is built, that of a step up to the pass `after`; "model": none. NULL: all of it
+ * (job_graph.c, as what follows). */
+MUST_CHECK enum status job_make_graphs(struct job *job, const char *after);
 /* Makes the graph of a step again, as job->parallax is now. */
 MUST_CHECK enum status job_remake_graph(struct job *job);
 /* Of a grid: makes both graphs again for a rank at that place. */

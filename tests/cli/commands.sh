@@ -76,6 +76,7 @@ grep -q '"scaled_lr": 0.04,' scaled/config.json || complain "config.json has no 
 grep -q 'scaled_lr' scaled/report.html || complain "report.html has no scaled rate"
 works "$tutti" graph cnn --strategy pipeline -n 2 && says '^rank 0 of 2$' && says ' update' && ! grep -q 'fc2.weight.*update' out.txt
 works "$tutti" graph cnn --strategy pipeline -n 2 --rank 1 && says '^rank 1 of 2$' && says 'bucket1.update f32\[401'
+works "$tutti" graph cnn --strategy pipeline -n 2 --rank 1 --after model && ! grep -q update out.txt || complain "--after model --rank 1: $(cat out.txt)"
 refused 2 'ranks 0 to 1' "$tutti" graph cnn --strategy pipeline -n 2 --rank 2
 works "$tutti" graph mlp --after model && says 'softmax_cross_entropy'
 # Operations and bytes of a step, here and on a GPU that need not be there: 2 * 64 * (2 * 222000 + 26000) for products.
