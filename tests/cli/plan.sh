@@ -84,4 +84,8 @@ grep -q '"cut": "fc[123]"' cut/config.json || complain "the cut is $(grep '"cut"
 same "a measured cut" plain cut
 refused 1 'does not fit: a rank needs .* use -n ' "$tutti" train mlp --threads 1 --memory 1.2e7 --batch 512 --steps 1
 refused 1 'no way to split it' "$tutti" train mlp --threads 1 --memory 1e3 --steps 1
+# Shards fix the bits, so ranks that would round otherwise are not picked.
+"$tutti" plan mlp -n 2 --shards 4 --guess >fixed.txt 2>&1 || complain "plan --shards: $(cat fixed.txt)"
+grep -q '^  tensor tp=2 .*rounds otherwise' fixed.txt || complain "tensor may be picked with --shards: $(grep tensor fixed.txt)"
+"$tutti" plan mlp -n 2 --guess | grep -q 'tensor tp=2 .*rounds otherwise' && complain "tensor is never picked"
 finish
