@@ -15,8 +15,8 @@ for _ in $(seq 600); do
     compgen -G "busy/checkpoint/step-*" >/dev/null && break
     sleep 0.02
 done
-refused 2 'in use by another process' "$tutti" train cnn --limit 64 --steps 1 --quiet --out busy --overwrite
-refused 2 'in use by another process' "$tutti" train --resume busy --steps 100001 --quiet
+refused 2 'in use by another process' timeout 20 "$tutti" train cnn --limit 64 --steps 1 --quiet --out busy --overwrite
+refused 2 'in use by another process' timeout 20 "$tutti" train --resume busy --steps 100001 --quiet
 kill -KILL $pid
 wait $pid 2>/dev/null
 newest=$(basename "$(ls -d busy/checkpoint/step-* | tail -1)")
