@@ -2,6 +2,7 @@
 /* authority_test.c - certificates made by an authority, judged by its members. */
 #include "fed/authority.h"
 
+#include <gnutls/x509.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -120,6 +121,56 @@ static void test_a_revocation_holds_at_once(void)
     fed_trust_destroy(trust);
 }
 
+static void import_crt(const char *path, gnutls_x509_crt_t crt)
+{
+    gnutls_datum_t pem;
+
+    CHECK_INT(0, gnutls_load_file(path, &pem));
+    CHECK_INT(0, gnutls_x509_crt_import(crt, &pem, GNUTLS_X509_FMT_PEM));
+    gnutls_free(pem.data);
+}
+
+/* The certificate of a member, signed once more by the authority in `folder`, whose extension `oid` is no ASN.1. */
+static enum status judge_with_junk(const char *folder, struct fed_trust *trust, const char *oid)
+{
+    static const uint8_t junk[] = { 0x30, 0x7f, 0x01 };
+    struct fed_identity who;
+    gnutls_x509_crt_t member, authority;
+    gnutls_x509_privkey_t key;
+    gnutls_datum_t pem, der;
+
+    CHECK_INT(0, gnutls_x509_crt_init(&member));
+    CHECK_INT(0, gnutls_x509_crt_init(&authority));
+    CHECK_INT(0, gnutls_x509_privkey_init(&key));
+    import_crt(in(folder, "hospital-1/cert.pem"), member);
+    import_crt(in(folder, "authority.pem"), authority);
+    CHECK_INT(0, gnutls_load_file(in(folder, "authority-key.pem"), &pem));
+    CHECK_INT(0, gnutls_x509_privkey_import(key, &pem, GNUTLS_X509_FMT_PEM));
+    CHECK_INT(0, gnutls_x509_crt_set_extension_by_oid(member, oid, junk, sizeof junk, 0));
+    CHECK_INT(0, gnutls_x509_crt_sign2(member, authority, key, GNUTLS_DIG_SHA256, 0));
+    CHECK_INT(0, gnutls_x509_crt_export2(member, GNUTLS_X509_FMT_DER, &der));
+    const enum status status = fed_trust_check(trust, der.data, der.size, time(NULL), &who);
+    gnutls_free(pem.data);
+    gnutls_free(der.data);
+    gnutls_x509_privkey_deinit(key);
+    gnutls_x509_crt_deinit(authority);
+    gnutls_x509_crt_deinit(member);
+    return status;
+}
+
+static void test_what_cannot_be_read_is_refused(void)
+{
+    const char *folder = test_folder();
+
+    CHECK_OK(fed_authority_create(folder, hosts, 2));
+    CHECK_OK(enrol(folder, "hospital-1"));
+    struct fed_trust *trust = trust_of(folder);
+    CHECK_OK(judge_with_junk(folder, trust, "1.3.6.1.4.1.99999.1"));
+    CHECK_STATUS(STATUS_CORRUPT, judge_with_junk(folder, trust, "2.5.29.19"));
+    CHECK_MESSAGE("authority's");
+    fed_trust_destroy(trust);
+}
+
 static void test_another_authority_is_not_ours(void)
 {
     char ours[4096], theirs[4096];
@@ -174,6 +225,7 @@ const struct test tests[] = {
     { .name = "members are known until they expire",
       .run = test_members_are_known_until_they_expire },
     { .name = "a revocation holds at once", .run = test_a_revocation_holds_at_once },
+    { .name = "what cannot be read is refused", .run = test_what_cannot_be_read_is_refused },
     { .name = "another authority is not ours", .run = test_another_authority_is_not_ours },
     { .name = "requests bring keys and no names",
       .run = test_requests_bring_keys_and_no_names },

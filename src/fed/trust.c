@@ -346,10 +346,28 @@ static enum status check_revoked(struct fed_trust *trust, gnutls_x509_crt_t crt,
         revoked = gnutls_x509_crt_check_revocation(crt, &trust->revoked, 1);
     pthread_mutex_unlock(&trust->lock);
     TRY(status);
+    if (revoked < 0)
+        return FAIL(STATUS_CORRUPT,
+                    "certificate of %s: cannot be held against the list of revoked ones: %s",
+                    who->name, gnutls_strerror(revoked));
     who->is_revoked = revoked > 0;
     if (who->is_revoked)
         return FAIL(STATUS_MISMATCH, "certificate of %s: has been revoked (serial %s)",
                     who->name, who->serial);
+    return STATUS_OK;
+}
+
+/* An authority's certificate is nobody's; one that does not say whether it is such is a member's, one that says it in a way
+ * that cannot be read is refused. */
+static enum status check_member(gnutls_x509_crt_t crt)
+{
+    const int authority = gnutls_x509_crt_get_ca_status(crt, NULL);
+
+    if (authority > 0)
+        return FAIL(STATUS_MISMATCH, "certificate: is one of an authority, not of a member");
+    if (authority < 0 && authority != GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+        return FAIL(STATUS_CORRUPT, "certificate: whether it is an authority's: %s",
+                    gnutls_strerror(authority));
     return STATUS_OK;
 }
 
@@ -358,8 +376,7 @@ static enum status judge(struct fed_trust *trust, gnutls_x509_crt_t crt, time_t 
 {
     unsigned verify = 0;
 
-    if (gnutls_x509_crt_get_ca_status(crt, NULL) > 0)
-        return FAIL(STATUS_MISMATCH, "certificate: is one of an authority, not of a member");
+    TRY(check_member(crt));
     if (gnutls_x509_crt_verify(crt, &trust->authority, 1, GNUTLS_VERIFY_DISABLE_TIME_CHECKS,
                                &verify) < 0 ||
         verify)
@@ -369,6 +386,8 @@ static enum status judge(struct fed_trust *trust, gnutls_x509_crt_t crt, time_t 
     TRY(check_purpose(crt, who));
     who->from = gnutls_x509_crt_get_activation_time(crt);
     who->until = gnutls_x509_crt_get_expiration_time(crt);
+    if (who->from == (time_t)-1 || who->until == (time_t)-1)
+        return FAIL(STATUS_CORRUPT, "certificate of %s: its dates cannot be read", who->name);
     if (now != FED_ANY_TIME && now < who->from)
         return FAIL(STATUS_MISMATCH, "certificate of %s: is not valid yet; is a clock wrong?",
                     who->name);
