@@ -366,7 +366,7 @@ static enum status check_member(gnutls_x509_crt_t crt)
     if (authority > 0)
         return FAIL(STATUS_MISMATCH, "certificate: is one of an authority, not of a member");
     if (authority < 0 && authority != GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
-        return FAIL(STATUS_CORRUPT, "certificate: whether it is an authority's: %s",
+        return FAIL(STATUS_CORRUPT, "certificate: cannot tell whether it is an authority's: %s",
                     gnutls_strerror(authority));
     return STATUS_OK;
 }
