@@ -122,11 +122,61 @@ enum status file_map(const char *path, struct file_map *out)
     return STATUS_OK;
 }
 
+enum status file_map_scratch(const char *path, size_t length, void **out_data,
+                             struct file_map *out)
+{
+    const size_t bytes = strlen(path) + 32;
+    char *name;
+
+    TRY(mem_alloc(bytes, 1, &name));
+    snprintf(name, bytes, "%s.scratch-%ld", path, (long)getpid());
+    const int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        const enum status status = fail_with_errno("create", name);
+        mem_free(name);
+        return status;
+    }
+    unlink(name);
+    mem_free(name);
+    enum status status = STATUS_OK;
+    /* A page without a block on the disk would be a fatal signal where it is written. */
+    if ((errno = posix_fallocate(fd, 0, length > 0 ? (off_t)length : 1)) != 0)
+        status = fail_with_errno("make room for what is written to", path);
+    void *data = MAP_FAILED;
+    if (status == STATUS_OK) {
+        data = mmap(NULL, length > 0 ? length : 1, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        status = data == MAP_FAILED ? fail_with_errno("map", path) : STATUS_OK;
+    }
+    close(fd);
+    TRY(status);
+    *out = (struct file_map){ .data = data, .length = length > 0 ? length : 1 };
+    *out_data = data;
+    return STATUS_OK;
+}
+
 void file_unmap(struct file_map *map)
 {
     if (map->length > 0)
         munmap((void *)(uintptr_t)map->data, map->length);
     *map = (struct file_map){ 0 };
+}
+
+enum status file_map_own(struct file_map *map, const char *path, uint8_t **out)
+{
+    void *data = (void *)(uintptr_t)map->data;
+
+    if (map->length > 0 && mprotect(data, map->length, PROT_READ | PROT_WRITE) != 0)
+        return errno == ENOMEM ? FAIL(STATUS_NO_MEMORY, "%s: no memory for its %zu bytes", path,
+                                      map->length)
+                               : fail_with_errno("map", path);
+    *out = data;
+    return STATUS_OK;
+}
+
+void file_map_forget(const struct file_map *map)
+{
+    if (map->length > 0)
+        (void)madvise((void *)(uintptr_t)map->data, map->length, MADV_DONTNEED);
 }
 
 enum status file_replace(const char *path, const void *data, size_t length)

@@ -24,6 +24,17 @@ struct file_map {
 };
 MUST_CHECK enum status file_map(const char *path, struct file_map *out);
 void file_unmap(struct file_map *map);
+/* Lets this process write to its own copies of the pages; the file stays as it is. A page takes memory
+ * from its first write on. */
+MUST_CHECK enum status file_map_own(struct file_map *map, const char *path, uint8_t **out);
+/* Says that contents are not needed soon: what was read of the file is given back. */
+void file_map_forget(const struct file_map *map);
+
+/* Memory of `length` bytes, zeroed, that lies in a file without a name beside `path`: what does not fit
+ * into RAM goes to that disk. Fails, without touching `path`, where the disk has no room for it.
+ * Released by file_unmap. */
+MUST_CHECK enum status file_map_scratch(const char *path, size_t length, void **out_data,
+                                        struct file_map *out);
 
 /* Replaces `path` so that a crash at any instant leaves the old or the new contents: writes
  * path.tmp-PID, syncs, renames, syncs the folder. Removes the temporary file on failure. */

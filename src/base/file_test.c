@@ -380,6 +380,34 @@ static void check_joined(const char *expected, const char *folder, const char *n
     mem_free(path);
 }
 
+static void test_scratch_memory_has_no_name(void)
+{
+    char path[1200];
+    struct file_map map;
+    void *data;
+
+    snprintf(path, sizeof path, "%s/scratch/file", test_folder());
+    CHECK_STATUS(STATUS_NOT_FOUND, file_map_scratch(path, 10, &data, &map));
+    *strrchr(path, '/') = '\0';
+    CHECK_OK(file_make_folder(path));
+    CHECK_OK(file_map_scratch(path_of("scratch/file"), 100000, &data, &map));
+    CHECK_INT(0, count_entries(path));
+    for (int i = 0; i < 100000; i += 4096)
+        CHECK_INT(0, ((char *)data)[i]);
+    memset(data, 1, 100000);
+    CHECK_INT(1, map.data[99999]);
+    file_unmap(&map);
+    CHECK_OK(file_map_scratch(path_of("scratch/file"), 0, &data, &map));
+    file_unmap(&map);
+    mem_fail_at(1);
+    CHECK_STATUS(STATUS_NO_MEMORY, file_map_scratch(path_of("scratch/file"), 1, &data, &map));
+    mem_fail_at(0);
+    /* More than any disk has: it fails here, not where it is written. */
+    CHECK_STATUS(STATUS_IO,
+                 file_map_scratch(path_of("scratch/file"), (size_t)1 << 60, &data, &map));
+    CHECK_INT(0, count_entries(path));
+}
+
 static void test_joining(void)
 {
     check_joined("a/b", "a", "b");
@@ -422,6 +450,7 @@ const struct test tests[] = {
     { .name = "folders are made with parents", .run = test_folders_are_made_with_parents },
     { .name = "a tree is removed but not what it links to",
       .run = test_a_tree_is_removed_but_not_what_it_links_to },
+    { .name = "scratch memory has no name", .run = test_scratch_memory_has_no_name },
     { .name = "joining", .run = test_joining },
     { 0 },
 };

@@ -79,6 +79,8 @@ const char *status_name(enum status status)
         return "stopped";
     case STATUS_UNSUPPORTED:
         return "unsupported";
+    case STATUS_PREEMPTED:
+        return "preempted";
     }
     return "unknown status"; /* a number from a peer or a file */
 }

@@ -28,10 +28,11 @@ enum status {
     STATUS_CORRUPT = -3,     /* contents are not what the format says */
     STATUS_IO = -4,          /* the system refused to read or write */
     STATUS_NO_MEMORY = -5,   /* an allocation failed */
-    STATUS_PEER_LOST = -6,   /* another rank died, is stuck or was aborted */
+    STATUS_PEER_LOST = -6,   /* another rank died, is stuck or was aborted (exit 3) */
     STATUS_MISMATCH = -7,    /* ranks, files or graphs disagree */
-    STATUS_STOPPED = -8,     /* the user asked to stop */
+    STATUS_STOPPED = -8,     /* the user asked to stop (exit 130) */
     STATUS_UNSUPPORTED = -9, /* legal, but not in this build or on this machine */
+    STATUS_PREEMPTED = -10,  /* SIGTERM or SIGHUP ended it: the same again goes on (exit 3) */
 };
 
 /* Records the text (one line, lower case, exact cause, remedy if known); returns `status`. */

@@ -28,7 +28,11 @@ static uint64_t seed;          /* of the property that runs */
 static volatile bool has_seed; /* a property runs or was left by a failure */
 static size_t n_skipped;
 static char folder[PATH_BYTES]; /* of the test that runs; "" until asked for */
+
+/* Data sets lie here; hidden until test_data gives one out. */
+static char data_root[PATH_BYTES], home_root[PATH_BYTES];
 static char data_path[PATH_BYTES];
+static bool is_data_shown;
 
 /* Lets an allocation of an absurd size fail as it does without a sanitizer, and keeps cmocka
  * from catching a fault before the sanitizer has shown where it is. */
@@ -111,6 +115,20 @@ static void run_one(void **state)
     }
 }
 
+/* A test sees the data sets that it asks test_data for, and those of Debian's packages; otherwise
+ * it would pass where other sets happen to lie and fail on a fresh machine. */
+static void hide_data(void)
+{
+    const char *data = getenv("TUTTI_DATA"), *home = getenv("HOME");
+
+    if (data)
+        snprintf(data_root, sizeof data_root, "%s", data);
+    if (home)
+        snprintf(home_root, sizeof home_root, "%s/.local/share/tutti", home);
+    unsetenv("TUTTI_DATA");
+    setenv("HOME", "/nonexistent", 1);
+}
+
 /* cmocka calls it after every test, the failed and the skipped ones included. */
 static int clean_up(void **state)
 {
@@ -118,6 +136,9 @@ static int clean_up(void **state)
     print_seed();
     mem_fail_at(0);
     remove_folder();
+    if (is_data_shown)
+        unsetenv("TUTTI_DATA");
+    is_data_shown = false;
     return 0;
 }
 
@@ -157,17 +178,15 @@ const char *test_folder(void)
 
 const char *test_data(const char *name)
 {
-    const char *data = getenv("TUTTI_DATA"), *home = getenv("HOME");
+    const char *const hidden[] = { data_root, home_root };
 
-    if (data) {
-        snprintf(data_path, sizeof data_path, "%s/%s", data, name);
-        if (file_is_folder(data_path))
-            return data_path;
-    }
-    if (home) {
-        snprintf(data_path, sizeof data_path, "%s/.local/share/tutti/%s", home, name);
-        if (file_is_folder(data_path))
-            return data_path;
+    for (int i = 0; i < 2; i++) {
+        snprintf(data_path, sizeof data_path, "%s/%s", hidden[i], name);
+        if (!hidden[i][0] || !file_is_folder(data_path))
+            continue;
+        setenv("TUTTI_DATA", hidden[i], 1);
+        is_data_shown = true;
+        return data_path;
     }
     snprintf(data_path, sizeof data_path, "/usr/share/datasets/%s", name);
     return file_is_folder(data_path) ? data_path : NULL;
@@ -233,6 +252,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "TUTTI_TEST_SEEDS: no property would be tested\n");
         return EXIT_WRONG_USE;
     }
+    hide_data();
     while (tests[total].name)
         total++;
     if (mem_alloc(total, sizeof *picked, &picked) != STATUS_OK)

@@ -31,8 +31,9 @@ void test_fail(const char *file, int line, const char *format, ...) PRINTF_LIKE(
 void test_skip(const char *reason);
 /* A fresh folder for this test, removed after it. Valid until the test ends. */
 const char *test_folder(void);
-/* Folder of a data set as `script/test` or Debian's package laid it out, or NULL: looked for in
- * $TUTTI_DATA, ~/.local/share/tutti and /usr/share/datasets. */
+/* Folder of a data set, or NULL: looked for in $TUTTI_DATA and ~/.local/share/tutti as they were
+ * when the program began, and in /usr/share/datasets. The first two are hidden from tests, so that
+ * none relies on what lies on this machine; this call shows $TUTTI_DATA until the test ends. */
 const char *test_data(const char *name);
 
 #define CHECK(condition)                                                                       \

@@ -62,6 +62,23 @@ static void subject_leaves_files(void)
     CHECK(!is_subject());
 }
 
+static void subject_looks_for_data(void)
+{
+    if (!is_subject())
+        return;
+    CHECK(!getenv("TUTTI_DATA"));
+    CHECK(!test_data("no-such-set"));
+    CHECK_TEXT("/nonexistent", getenv("HOME"));
+    const char *found = test_data("some-set"), *root = getenv("TUTTI_DATA");
+    fprintf(stderr, "<%s> in <%s>\n", found ? found : "", root ? root : "");
+}
+
+static void subject_sees_no_data(void)
+{
+    if (is_subject())
+        CHECK(!getenv("TUTTI_DATA"));
+}
+
 static char output[16384];
 
 /* Runs the tests whose name holds `part`; gives the exit status, or -1 for death by a signal.
@@ -158,27 +175,34 @@ static void test_the_folder_is_fresh_for_each_seed(struct rng *rng)
     CHECK_OK(file_make_folder(path));
 }
 
-static void test_data_is_looked_for_in_order(void)
+static void check_found(const char *root)
 {
-    char path[1100];
+    char expected[2200];
 
-    snprintf(path, sizeof path, "%s/.local/share/tutti/some-set", test_folder());
-    CHECK_OK(file_make_folder(path));
-    const char *home = getenv("HOME");
-    char *old_home;
-    CHECK_OK(mem_strdup(home ? home : "/", &old_home));
+    snprintf(expected, sizeof expected, "<%s%s> in <%s>", root, root[0] ? "/some-set" : "",
+             root);
+    CHECK_INT(0, run_subject("data", "0", "1"));
+    CHECK(strstr(output, expected));
+}
+
+static void test_hidden_sets_are_found_in_order(void)
+{
+    char share[1100], path[1200];
+
     setenv("HOME", test_folder(), 1);
     unsetenv("TUTTI_DATA");
-    CHECK_TEXT(path, test_data("some-set"));
-
+    check_found("");
+    snprintf(share, sizeof share, "%s/.local/share/tutti", test_folder());
+    snprintf(path, sizeof path, "%s/some-set", share);
+    CHECK_OK(file_make_folder(path));
+    check_found(share);
+    setenv("TUTTI_DATA", test_folder(), 1);
+    check_found(share);
     snprintf(path, sizeof path, "%s/some-set", test_folder());
     CHECK_OK(file_make_folder(path));
-    setenv("TUTTI_DATA", test_folder(), 1);
-    CHECK_TEXT(path, test_data("some-set"));
-    CHECK(!test_data("no-such-set"));
-    setenv("HOME", old_home, 1);
+    check_found(test_folder());
     unsetenv("TUTTI_DATA");
-    mem_free(old_home);
+    setenv("HOME", "/nonexistent", 1);
 }
 
 const struct test tests[] = {
@@ -187,6 +211,8 @@ const struct test tests[] = {
     { .name = "subject fails on a seed", .property = subject_fails_on_a_seed },
     { .name = "subject needs seed five", .property = subject_needs_seed_five },
     { .name = "subject leaves files", .run = subject_leaves_files },
+    { .name = "subject looks for data", .run = subject_looks_for_data },
+    { .name = "subject sees no data", .run = subject_sees_no_data },
     { .name = "failure is told", .run = test_failure_is_told },
     { .name = "all skipped is 77", .run = test_all_skipped_is_77 },
     { .name = "a failure outweighs a skip", .run = test_a_failure_outweighs_a_skip },
@@ -197,7 +223,7 @@ const struct test tests[] = {
     { .name = "the folder goes with the test", .run = test_the_folder_goes_with_the_test },
     { .name = "the folder is fresh for each seed",
       .property = test_the_folder_is_fresh_for_each_seed },
-    { .name = "data is looked for in order", .run = test_data_is_looked_for_in_order },
+    { .name = "hidden sets are found in order", .run = test_hidden_sets_are_found_in_order },
     { .name = "subject dies on a seed", .property = subject_dies_on_a_seed },
     { 0 },
 };
