@@ -437,6 +437,78 @@ int graph_uses(const struct graph *graph, const struct value *value)
     return uses;
 }
 
+/* Marks the values that others need that are marked, as nodes are in the order of use. */
+static void mark_needed(const struct graph *graph, bool *needed)
+{
+    for (int n = graph->n_nodes - 1; n >= 0; n--) {
+        const struct node *node = graph->nodes[n];
+        bool any = false;
+        for (int i = 0; i < node->n_out; i++)
+            any |= needed[node->out[i]->id];
+        for (int i = 0; any && i < node->n_in; i++)
+            needed[node->in[i]->id] = true;
+    }
+}
+
+static bool makes_needed(const struct node *node, const bool *needed)
+{
+    for (int i = 0; i < node->n_out; i++) {
+        if (needed[node->out[i]->id])
+            return true;
+    }
+    return false;
+}
+
+/* A parameter is needed by who reads it, an average also by who makes what it sees. */
+static bool is_unused(const struct value *value, const bool *needed)
+{
+    const struct value *seen = value->gradient;
+
+    if (value->kind != VALUE_PARAM && value->kind != VALUE_AVERAGE)
+        return false;
+    return !needed[value->id] && !(seen && seen->maker && makes_needed(seen->maker, needed));
+}
+
+static void take_out(struct graph *graph, const bool *needed)
+{
+    bool any = false;
+    int kept = 0;
+
+    for (int i = 0; i < graph->n_values; i++)
+        any |= graph->values[i]->kind == VALUE_PARAM && is_unused(graph->values[i], needed);
+    for (int i = 0; i < graph->n_values && any; i++) {
+        struct value *value = graph->values[i];
+        if (!is_unused(value, needed))
+            continue;
+        value->kind = VALUE_UNUSED;
+        value->gradient = NULL;
+    }
+    for (int n = 0; n < graph->n_nodes && any; n++) {
+        struct node *node = graph->nodes[n];
+        if (makes_needed(node, needed))
+            graph->nodes[kept++] = node;
+    }
+    graph->n_nodes = any ? kept : graph->n_nodes;
+}
+
+enum status graph_take_out_unused(struct graph *graph)
+{
+    const struct graph_roles *roles = &graph->roles;
+    const struct value *const roots[] = { roles->loss, roles->output, roles->correct };
+    bool *needed;
+
+    TRY(graph_status(graph));
+    TRY(mem_alloc((size_t)graph->n_values + 1, sizeof *needed, &needed));
+    for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
+        if (roots[i])
+            needed[roots[i]->id] = true;
+    }
+    mark_needed(graph, needed);
+    take_out(graph, needed);
+    mem_free(needed);
+    return STATUS_OK;
+}
+
 int graph_node_count(const struct graph *graph)
 {
     return graph->n_nodes;

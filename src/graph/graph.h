@@ -41,7 +41,9 @@ enum value_kind {
     VALUE_AVERAGE, /* kept between steps: a running average of what forward sees; saved with the
                       parameters */
     VALUE_FLAT,    /* memory that other values lie in: see `flat` */
-    VALUE_RESULT   /* made by a node */
+    VALUE_RESULT,  /* made by a node */
+    VALUE_UNUSED /* a parameter or average that the loss does not need: no node reads it, and it is
+                      saved as it began */
 };
 
 /* How the gradient of a value is held. */
@@ -166,6 +168,9 @@ MUST_CHECK enum status graph_set_order(struct graph *graph, struct node *const *
                                        int count);
 /* Every node, role and average that used `old` uses `by`. */
 void graph_replace(struct graph *graph, const struct value *old, struct value *by);
+/* Takes out the nodes that loss, output and count do not need, if any of them reads a parameter, and makes
+ * parameters and averages that no other node needs VALUE_UNUSED. Numbers of values stay. */
+MUST_CHECK enum status graph_take_out_unused(struct graph *graph);
 /* How often a value is used: as an input of nodes, as an output of the graph, by an average. */
 int graph_uses(const struct graph *graph, const struct value *value);
 /* Memory that lives as long as the graph. NULL on failure, which the graph keeps. */

@@ -99,7 +99,8 @@ void graph_print_text(const struct graph *graph, struct strbuf *out)
     strbuf_printf(out, "graph %s: %lld parameters\n", graph_name(graph),
                   (long long)graph_param_count(graph));
     for (int i = 0; i < graph_value_count(graph); i++) {
-        static const char *const kinds[] = { "input", "param", "state", "average", "flat" };
+        static const char *const kinds[] = { "input", "param", "state", "average",
+                                             "flat",  "",      "unused" };
         const struct value *value = graph_value(graph, i);
         if (value->kind == VALUE_RESULT)
             continue;

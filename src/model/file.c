@@ -81,6 +81,7 @@ enum status model_file_print(const struct model *model, const struct model_confi
     plain.batch = 1;
     plain.training = true;
     plain.label_smoothing = 0;
+    plain.whole = true;
     TRY(model_build(model, &plain, &graph));
     print_head(model, &plain, out);
     strbuf_add(out, ",\n  \"graph\": ");

@@ -175,7 +175,9 @@ enum status model_build(const struct model *model, const struct model_config *co
     const struct graph_roles *roles = graph_roles(graph);
     if (config->training)
         build_label_smoothing(graph, config->label_smoothing);
-    enum status status = graph_verify(graph);
+    enum status status = config->whole ? STATUS_OK : graph_take_out_unused(graph);
+    if (status == STATUS_OK)
+        status = graph_verify(graph);
     if (status == STATUS_OK && !roles->loss)
         status = FAIL(STATUS_USAGE, "model %s has no loss", model->name);
     if (status != STATUS_OK) {

@@ -45,12 +45,13 @@ struct model_option {
 
 struct model_config {
     int64_t batch;
-    struct shape sample;   /* images: C, H, W; tables: columns */
-    int classes;           /* of a classifier */
-    int64_t vocab[2];      /* text: how many tokens there are, of the input and of the output */
-    int64_t length[2];     /* text: places of input and second */
-    bool training;         /* false: no dropout, statistics as learnt */
-    float label_smoothing; /* in training: share of a label that is spread evenly */
+    struct shape sample; /* images: C, H, W; tables: columns */
+    int classes;         /* of a classifier */
+    int64_t vocab[2];    /* text: how many tokens there are, of the input and of the output */
+    int64_t length[2];   /* text: places of input and second */
+    bool training;       /* false: no dropout, statistics as learnt */
+    bool whole; /* with what the loss does not need (graph_take_out_unused): for files */
+    float label_smoothing;          /* in training: share of a label that is spread evenly */
     double options[MODEL_OPTIONS];  /* in the order of the model's table */
     const char *table, *statistics; /* for files: JSON of what its table has of them, or NULL */
 };

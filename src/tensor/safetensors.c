@@ -13,6 +13,7 @@
 #include "tensor/safetensors.h"
 
 #include "base/file.h"
+#include "base/foreign.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sha256.h"
@@ -436,11 +437,18 @@ enum status safetensors_open(const char *path, struct safetensors **out)
 
     TRY(file_map(path, &map));
     enum status status = safetensors_parse(map.data, map.length, out);
+    const char *foreign = status == STATUS_OK ? NULL : foreign_kind(map.data, map.length);
     if (status == STATUS_OK) {
         (*out)->map = map;
         return STATUS_OK;
     }
-    if (status == STATUS_CORRUPT || status == STATUS_UNSUPPORTED)
+    if (foreign)
+        status =
+            FAIL(STATUS_CORRUPT,
+                 "%s is %s, weights are read from safetensors: convert it (man tutti, FILES "
+                 "OF OTHER PROGRAMS)",
+                 path, foreign);
+    else if (status == STATUS_CORRUPT || status == STATUS_UNSUPPORTED)
         status = FAIL(status, "%s: %s", path, status_message());
     file_unmap(&map);
     return status;
