@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "transport/guard.h"
 #include "transport/joined.h"
+#include "transport/starter.h"
 
 enum {
     DEFAULT_STUCK_MS = 2000,
@@ -240,6 +241,8 @@ static enum status begin(struct joined *joined, const struct launch_config *conf
     if (joined->world->face->begin(text) != 0)
         return joined_mpi_failed(text);
     TRY(find_place(joined, config));
+    TRY(mem_alloc((size_t)joined->n_nodes * (size_t)joined->n_nodes, sizeof(int64_t),
+                  &joined->missed_ms));
     const struct place place = {
         .rank = joined->rank,
         .name = "mpi",
@@ -282,7 +285,7 @@ static bool is_there(const struct joined *joined, int rank)
     if (region_has_ended(joined->region, rank))
         return true;
     if (region_holds(joined->region, rank))
-        return strchr("XZT", monitor_state_of(joined->peers[rank].pid)) == NULL;
+        return strchr("XZT", starter_state_of(joined->peers[rank].pid)) == NULL;
     return transport_node_of(joined->transport, rank) !=
            transport_node_of(joined->transport, lost);
 }
@@ -305,7 +308,7 @@ static bool reports(const struct joined *joined, enum status own)
     if (!region_has_failed(joined->region))
         return joined->rank == 0;
     if (joined->region->failed_is_loss)
-        return joined->region->failed_rank != joined->rank;
+        return joined->region->failed_rank != joined->rank || joined->is_cut_off;
     return find_reporter(joined, own) == joined->rank;
 }
 
@@ -322,7 +325,7 @@ static enum status outcome(const struct joined *joined, enum status own, const c
                         region_failure(joined->region));
         return status_set(STATUS_PEER_LOST, region_failure(joined->region));
     }
-    if (own == STATUS_STOPPED)
+    if (own == STATUS_STOPPED || own == STATUS_PREEMPTED)
         return status_set(own, text);
     return stopped < 0 ? STATUS_OK : FAIL(STATUS_STOPPED, "rank %d was asked to stop", stopped);
 }
@@ -363,6 +366,7 @@ static void release(struct joined *joined)
         guard_set_deadline(0);
         region_detach(joined->transport);
         region_destroy(joined->region);
+        mem_free(joined->missed_ms);
         mem_free(joined->peers);
         mem_free(joined->node_first);
         mem_free(joined);
@@ -394,7 +398,9 @@ enum status join_ranks(const struct launch_config *config, launch_body *body, vo
     joined->size = world->size;
     joined->stuck_ms = config->stuck_ms > 0 ? config->stuck_ms : DEFAULT_STUCK_MS;
     the_rank_reports = world->rank == 0;
+    guard_note_waiting(true);
     enum status status = begin(joined, config);
+    guard_note_waiting(false);
     has_begun |= status == STATUS_OK;
     if (status == STATUS_OK)
         status = end(joined, body(joined->transport, arg));

@@ -27,11 +27,13 @@ struct peer {
 };
 
 /* What ranks tell the first ranks of other nodes. */
-enum control_kind { CONTROL_BEAT, CONTROL_FAILED, CONTROL_ENDED };
+enum control_kind { CONTROL_BEAT, CONTROL_FAILED, CONTROL_ENDED, CONTROL_MISSES };
 
 struct control {
     int32_t kind, rank;
-    int32_t status; /* of a body that ended; of a failure: STATUS_PEER_LOST if it is a loss */
+    /* Of a body that ended; of a failure: STATUS_PEER_LOST if it is a loss; with CONTROL_MISSES the rank that this one's
+     * node misses. */
+    int32_t status;
     char text[REGION_TEXT];
 };
 
@@ -52,6 +54,10 @@ struct joined {
     _Atomic bool is_ending;
     _Atomic bool has_told;  /* of the failure */
     int64_t stuck_since_ms; /* a call of MPI has not returned since; 0: none. The monitor's */
+    /* [n_nodes * n_nodes]: when node i has said last that it misses j. The monitor's, as what follows. */
+    int64_t *missed_ms;
+    int64_t misses_since_ms; /* this node misses some; 0: none */
+    bool is_cut_off;         /* the others have lost this rank, which is there and says so */
     /* Guarded by world->lock: */
     struct notice *notices;
     struct mpi_message control_message;
@@ -83,7 +89,5 @@ void monitor_end(struct joined *joined);
 void monitor_tell_end(struct joined *joined, enum status status);
 /* Has all that was to be told gone, and is a failure among it if there was one? */
 bool monitor_has_told(struct joined *joined);
-/* State of a process, 'R' and the like as in proc(5); 'X' if there is none. */
-char monitor_state_of(int pid);
 
 #endif /* TRANSPORT_JOINED_H */

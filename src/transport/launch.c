@@ -2,7 +2,7 @@
 /* launch.c - forks the ranks and looks after them until the last has ended.
  *
  * The supervisor blocks the signals it cares for and takes them one at a time with
- * sigtimedwait: SIGCHLD says that a rank ended, stopped or went on; SIGINT and SIGTERM
+ * sigtimedwait: SIGCHLD says that a rank ended, stopped or went on; SIGINT, SIGTERM and SIGHUP
  * are passed on. It wakes by itself only to measure time: how long a rank has been
  * stopped, how long ago the job failed.
  */
@@ -45,7 +45,7 @@ struct supervisor {
     sigset_t signals; /* that it takes */
     sigset_t old_mask;
     struct sigaction old_child_action;
-    bool got_stop[NSIG];  /* SIGINT, SIGTERM: the user asked */
+    bool got_stop[NSIG];  /* SIGINT, SIGTERM, SIGHUP: the job is asked to end */
     int death_signal;     /* of the rank that made the job fail; 0 if none */
     int64_t failed_at_ms; /* 0 while all is well */
 };
@@ -88,7 +88,14 @@ void launch_name_rank(int rank, const char *text, char *out, size_t bytes)
 
 bool launch_is_failure(enum status status)
 {
-    return status != STATUS_OK && status != STATUS_STOPPED;
+    return status != STATUS_OK && status != STATUS_STOPPED && status != STATUS_PREEMPTED;
+}
+
+static bool is_ignored(int number)
+{
+    struct sigaction action;
+
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 static enum status run_body(struct region *region, int rank, bool is_flat, launch_body *body,
@@ -144,6 +151,8 @@ static void take_signals(struct supervisor *s)
     sigaddset(&s->signals, SIGCHLD);
     sigaddset(&s->signals, SIGINT);
     sigaddset(&s->signals, SIGTERM);
+    if (!is_ignored(SIGHUP)) /* nohup has its way */
+        sigaddset(&s->signals, SIGHUP);
     (void)sigprocmask(SIG_BLOCK, &s->signals, &s->old_mask);
     (void)sigaction(SIGCHLD, &by_default,
                     &s->old_child_action); /* if ignored, none can be waited for */
@@ -272,7 +281,7 @@ static void wait_for_signal(struct supervisor *s, int timeout_ms)
     siginfo_t info;
     const int number = sigtimedwait(&s->signals, &info, &timeout);
 
-    if (number != SIGINT && number != SIGTERM)
+    if (number != SIGINT && number != SIGTERM && number != SIGHUP)
         return;
     s->got_stop[number] = true;
     if (info.si_code != SI_KERNEL) /* the terminal sends its own to the ranks too */
@@ -312,14 +321,16 @@ static enum status outcome(struct supervisor *s)
             region_has_ended(region, rank) && launch_is_failure(slot->status);
 
         if (s->death_signal != 0 && s->got_stop[s->death_signal])
-            return FAIL(STATUS_STOPPED, "stopped by SIG%s", sigabbrev_np(s->death_signal));
+            return FAIL(s->death_signal == SIGINT ? STATUS_STOPPED : STATUS_PREEMPTED,
+                        "stopped by SIG%s", sigabbrev_np(s->death_signal));
         /* It may have missed a rank that stopped before it did. */
         if (!failed_itself || (slot->status == STATUS_PEER_LOST && stopped < 0))
             return status_set(STATUS_PEER_LOST, text);
         if (slot->status != STATUS_PEER_LOST)
             return status_set(slot->status, slot->text);
     }
-    return stopped < 0 ? STATUS_OK : status_set(STATUS_STOPPED, region->slots[stopped].text);
+    return stopped < 0 ? STATUS_OK
+                       : status_set(region->slots[stopped].status, region->slots[stopped].text);
 }
 
 static enum status run_alone(const struct launch_config *config, launch_body *body, void *arg)

@@ -38,6 +38,13 @@ struct launch_config {
  * launch_size: not said. */
 bool launch_world(int *out_rank, int *out_size);
 
+/* Are all ranks of the job on this machine, by what the environment says? A process by itself starts its ranks here. */
+bool launch_is_on_one_machine(void);
+
+/* Before MPI is joined: others that are stopped before they have joined are missed after lost_after seconds, those that do not come after
+ * stall_timeout, 0: never. The job ends then. Without this after 2 and never. */
+void launch_set_patience(double lost_after, double stall_timeout);
+
 /* How many there are, 1 if it is alone. Where the environment does not say, MPI is asked. */
 MUST_CHECK enum status launch_size(int *out_size);
 
@@ -51,11 +58,12 @@ MUST_CHECK enum status launch_first_threads(int *out_threads);
  * status_message() is the text to print. */
 bool launch_reports(enum status status);
 
-/* In such a job size is that of the job, or 1: then the body runs in this process alone.
- * Returns when every rank has ended. Status and text: of the first rank that failed by itself;
- * one that died by a signal gives STATUS_PEER_LOST and a text that names it. SIGINT and SIGTERM
- * reach every rank (a rank decides what to do with them); the supervisor waits for the ranks.
- */
+/* In such a job size is that of the job, or 1: then the body runs in this process alone. Returns
+ * when every rank has ended. Status and text: of the first rank that failed by itself; one that
+ * died by a signal gives STATUS_PEER_LOST and a text that names it. SIGINT, SIGTERM and, unless it
+ * is ignored, SIGHUP reach every rank (a rank decides what to do with them); the supervisor waits
+ * for the ranks. Of ranks that such a signal kills comes STATUS_STOPPED if it is SIGINT, else
+ * STATUS_PREEMPTED. */
 MUST_CHECK enum status launch_ranks(const struct launch_config *config, launch_body *body,
                                     void *arg);
 

@@ -497,6 +497,33 @@ static void test_stop_of_one_rank_is_a_stop(void)
     drop_shared(shared);
 }
 
+static enum status hung_up_body(struct transport *transport, void *arg)
+{
+    struct shared *shared = arg;
+    const struct sigaction action = { .sa_handler = remember_signal };
+
+    (void)sigaction(SIGHUP, &action, NULL);
+    atomic_fetch_add(&shared->n_done, 1);
+    if (transport_rank(transport) == 0) {
+        while (atomic_load(&shared->n_done) < transport_size(transport))
+            clock_sleep_ms(1);
+        (void)kill(getppid(), SIGHUP);
+    }
+    while (!was_signalled)
+        clock_sleep_ms(1);
+    return FAIL(STATUS_PREEMPTED, "stopped as the terminal is gone");
+}
+
+static void test_a_hangup_reaches_all(void)
+{
+    const struct launch_config config = { .size = 2 };
+    struct shared *shared = make_shared();
+
+    CHECK_STATUS(STATUS_PREEMPTED, launch_ranks(&config, hung_up_body, shared));
+    CHECK_MESSAGE("stopped as the terminal is gone");
+    drop_shared(shared);
+}
+
 static enum status default_signal_body(struct transport *transport, void *arg)
 {
     (void)signal(SIGTERM, SIG_DFL);
@@ -510,7 +537,7 @@ static void test_ranks_that_die_of_the_users_signal_count_as_stopped(void)
     const struct launch_config config = { .size = 2 };
     struct shared *shared = make_shared();
 
-    CHECK_STATUS(STATUS_STOPPED, launch_ranks(&config, default_signal_body, shared));
+    CHECK_STATUS(STATUS_PREEMPTED, launch_ranks(&config, default_signal_body, shared));
     CHECK_TEXT("stopped by SIGTERM", status_message());
     drop_shared(shared);
 }
@@ -628,6 +655,7 @@ const struct test tests[] = {
     { .name = "stop of one rank is a stop", .run = test_stop_of_one_rank_is_a_stop },
     { .name = "signal to the supervisor reaches all",
       .run = test_signal_to_the_supervisor_reaches_all },
+    { .name = "a hangup reaches all", .run = test_a_hangup_reaches_all },
     { .name = "ranks that die of the user's signal count as stopped",
       .run = test_ranks_that_die_of_the_users_signal_count_as_stopped },
     { .name = "ranks die with the supervisor", .run = test_ranks_die_with_the_supervisor },

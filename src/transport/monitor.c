@@ -6,6 +6,12 @@
  * silent for too long. Whoever learns of a failure puts it into the region, where every waiter
  * of the node looks, and tells the first ranks of the other nodes. Bodies that end are made known
  * the same way.
+ *
+ * Who misses another node does not know which of the two is cut off. So it tells all whom it misses, and waits a moment for
+ * what they say. The node that is in most pairs that cannot talk is lost; it may be its own. If there is one such pair among
+ * three nodes or more, the link between the two is.
+ *
+ *   c is cut off:  a misses c, b misses c, c misses a and b: c is in four, a and b in two each
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,6 +22,7 @@
 #include "base/mem.h"
 #include "transport/guard.h"
 #include "transport/joined.h"
+#include "transport/starter.h"
 
 enum {
     TICK_MS = 20,     /* how often a monitor looks for messages */
@@ -24,7 +31,11 @@ enum {
     BEAT_MS = 200,    /* how often it tells that it is there */
     HURRY_MS = 700,   /* after a hint: how long a far rank may be silent, or nothing be known */
     HINT_MS = 5000,   /* how long a hint holds */
+    MISSES_MS = 1000, /* and that a node misses another, of which it tells twice as often */
 };
+
+/* Shares of the deadline: how long a far rank may be silent, and then how long machines compare whom they miss. */
+static const double silent_share = 0.6, compare_share = 0.15, silent_share_of_two = 0.7;
 
 /* A message to the first rank of another node. */
 struct notice {
@@ -136,17 +147,32 @@ static int forget_notices(struct joined *joined)
 
 /* Hearing from other nodes ---------------------------------------------------------------------- */
 
+/* A rank's node misses that of another. */
+static void note_missing(struct joined *joined, int by, int missed)
+{
+    if (missed < 0 || missed >= joined->size)
+        return;
+    const int from = transport_node_of(joined->transport, by);
+    const int to = transport_node_of(joined->transport, missed);
+    joined->missed_ms[from * joined->n_nodes + to] = joined_now_ms();
+}
+
 static void take_control(struct joined *joined, const struct control *control)
 {
     if (control->rank < 0 || control->rank >= joined->size)
         return;
     struct peer *peer = &joined->peers[control->rank];
     peer->heard_ms = joined_now_ms();
+    if (control->kind == CONTROL_MISSES) {
+        note_missing(joined, control->rank, control->status);
+        return;
+    }
     if (control->kind == CONTROL_BEAT)
         memcpy(peer->note, control->text, sizeof(peer->note) - 1);
-    else if (control->kind == CONTROL_FAILED && control->status == STATUS_PEER_LOST)
+    else if (control->kind == CONTROL_FAILED && control->status == STATUS_PEER_LOST) {
+        joined->is_cut_off |= control->rank == joined->rank;
         region_lose(joined->region, control->rank, control->text);
-    else if (control->kind == CONTROL_FAILED)
+    } else if (control->kind == CONTROL_FAILED)
         region_fail(joined->region, control->rank, control->text);
     else if (control->kind == CONTROL_ENDED)
         region_end_far(joined->region, control->rank, control->status);
@@ -203,20 +229,6 @@ static void lose(struct joined *joined, int rank, const char *fate)
     region_lose(joined->region, rank, text);
 }
 
-char monitor_state_of(int pid)
-{
-    char path[64], line[512] = "";
-
-    (void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 'X';
-    const ssize_t length = read(fd, line, sizeof(line) - 1);
-    (void)close(fd);
-    const char *after_name = length > 0 ? strrchr(line, ')') : NULL;
-    return after_name && after_name[1] == ' ' ? after_name[2] : 'X';
-}
-
 /* passed_ms is bounded, so that a stop of the whole job does not count. */
 static void watch(struct joined *joined, int rank, int64_t passed_ms)
 {
@@ -225,7 +237,7 @@ static void watch(struct joined *joined, int rank, int64_t passed_ms)
 
     if (region_has_ended(joined->region, rank))
         return;
-    const char state = monitor_state_of(peer->pid);
+    const char state = starter_state_of(peer->pid);
     if (state == 'X' || state == 'Z') {
         lose(joined, rank, "died");
         return;
@@ -287,12 +299,106 @@ static void sleep_watching(struct joined *joined, int ms)
     }
 }
 
+/* Has node `from` said lately that it misses the other? */
+static bool misses(const struct joined *joined, int from, int to)
+{
+    const int64_t at_ms = joined->missed_ms[from * joined->n_nodes + to];
+
+    return at_ms != 0 && joined_now_ms() - at_ms < MISSES_MS;
+}
+
+/* Pairs with this node of which one misses the other, each way by itself. */
+static int count_missing(const struct joined *joined, int node)
+{
+    int count = 0;
+
+    for (int other = 0; other < joined->n_nodes; other++)
+        count += misses(joined, node, other) + misses(joined, other, node);
+    return count;
+}
+
+static bool misses_all(const struct joined *joined)
+{
+    for (int node = 0; node < joined->n_nodes; node++) {
+        if (node != joined->node && !misses(joined, joined->node, node))
+            return false;
+    }
+    return true;
+}
+
+/* The machine of `rank` is silent. Is it that one, this one, a third, or the link between the two that is lost? */
+static void blame(struct joined *joined, int rank, int64_t silent_ms)
+{
+    const long long ms = (long long)silent_ms;
+    int lost = transport_node_of(joined->transport, rank), in_pairs = 0;
+    char fate[160];
+
+    for (int node = 0; node < joined->n_nodes; node++) {
+        in_pairs += count_missing(joined, node) > 0;
+        if (node != joined->node && misses(joined, joined->node, node) &&
+            count_missing(joined, node) > count_missing(joined, lost))
+            lost = node;
+    }
+    if (misses_all(joined)) {
+        (void)snprintf(fate, sizeof(fate),
+                       "has heard of no other machine for %lld ms: its network is cut", ms);
+        joined->is_cut_off = true;
+        lose(joined, joined->rank, fate);
+    } else if (in_pairs == 2) {
+        (void)snprintf(
+            fate, sizeof(fate),
+            "has not been heard of for %lld ms on %s alone: the link between the two is "
+            "cut",
+            ms, joined->peers[joined->rank].host);
+        lose(joined, rank, fate);
+    } else {
+        (void)snprintf(fate, sizeof(fate), "has not been heard of for %lld ms", ms);
+        lose(joined, joined->node_first[lost], fate);
+    }
+}
+
+/* Tells all that this node misses that of a rank. */
+static void tell_missing(struct joined *joined, int rank)
+{
+    const struct control control = { .kind = CONTROL_MISSES,
+                                     .rank = joined->rank,
+                                     .status = rank };
+    const int node = transport_node_of(joined->transport, rank);
+
+    const int64_t told_ms = joined->missed_ms[joined->node * joined->n_nodes + node];
+
+    if (joined_now_ms() - told_ms < MISSES_MS / 2)
+        return;
+    note_missing(joined, joined->rank, rank);
+    tell(joined, &control);
+}
+
+/* Compares, a moment after this node has missed another, with what others miss. */
+static void miss(struct joined *joined, int rank, int64_t silent_ms)
+{
+    if (joined->n_nodes == 2 ||
+        joined->stuck_since_ms != 0) { /* there is nobody to ask, or it cannot be heard */
+        char fate[64];
+        (void)snprintf(fate, sizeof(fate), "has not been heard of for %lld ms",
+                       (long long)silent_ms);
+        lose(joined, rank, fate);
+        return;
+    }
+    if (joined->misses_since_ms == 0)
+        joined->misses_since_ms = joined_now_ms();
+    if (joined_now_ms() - joined->misses_since_ms >=
+        (int64_t)(compare_share * joined->stuck_ms))
+        blame(joined, rank, silent_ms);
+}
+
 /* Who of the other nodes has been silent? Time in which this monitor was not running does not
  * count either. */
 static void check_far(struct joined *joined, int64_t passed_ms)
 {
-    const int64_t limit_ms = got_hint ? HURRY_MS : joined->stuck_ms * 7 / 10;
-    char fate[64];
+    const double share = joined->n_nodes > 2 ? silent_share : silent_share_of_two;
+    const int64_t limit_ms = got_hint ? HURRY_MS : (int64_t)(share * joined->stuck_ms);
+    int first = -1;
+    int64_t first_ms = 0;
 
     for (int rank = 0; rank < joined->size; rank++) {
         struct peer *peer = &joined->peers[rank];
@@ -304,10 +410,17 @@ static void check_far(struct joined *joined, int64_t passed_ms)
         const int64_t silent_ms = joined_now_ms() - peer->heard_ms;
         if (silent_ms < limit_ms)
             continue;
-        (void)snprintf(fate, sizeof(fate), "has not been heard of for %lld ms",
-                       (long long)silent_ms);
-        lose(joined, rank, fate);
+        if (joined->n_nodes > 2)
+            tell_missing(joined, rank);
+        if (first < 0) {
+            first = rank;
+            first_ms = silent_ms;
+        }
     }
+    if (first >= 0)
+        miss(joined, first, first_ms);
+    else
+        joined->misses_since_ms = 0;
 }
 
 /* A hint that nothing came of is forgotten: the job may have been stopped and continued. */
@@ -347,7 +460,7 @@ static void end_stuck(struct joined *joined)
     guard_note_failure();
     (void)dprintf(STDERR_FILENO, "tutti: rank %d: %s\n", joined->rank,
                   region_failure(joined->region));
-    _exit(1);
+    _exit(joined->region->failed_is_loss ? 3 : 1); /* as cli/main.c has it */
 }
 
 static void *run_monitor(void *arg)

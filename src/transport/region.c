@@ -303,13 +303,18 @@ const char *region_failure(struct region *region)
     return "a rank was lost while it reported a failure";
 }
 
+static bool is_stop(enum status status)
+{
+    return status == STATUS_STOPPED || status == STATUS_PREEMPTED;
+}
+
 void region_end(struct region *region, int rank, enum status status, const char *text)
 {
     struct rank_slot *slot = region_slot(region, rank);
 
     slot->status = status;
     (void)snprintf(slot->text, sizeof(slot->text), "%s", text);
-    atomic_store_explicit(&slot->state, status == STATUS_STOPPED ? RANK_STOPPED : RANK_ENDED,
+    atomic_store_explicit(&slot->state, is_stop(status) ? RANK_STOPPED : RANK_ENDED,
                           memory_order_release);
     ring_bells(region);
 }
@@ -334,8 +339,7 @@ static struct far_rank *far_ranks(const struct region *region)
 void region_end_far(struct region *region, int rank, enum status status)
 {
     atomic_store_explicit(&far_ranks(region)[rank].state,
-                          status == STATUS_STOPPED ? RANK_STOPPED : RANK_ENDED,
-                          memory_order_release);
+                          is_stop(status) ? RANK_STOPPED : RANK_ENDED, memory_order_release);
     ring_bells(region);
 }
 

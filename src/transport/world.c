@@ -85,6 +85,13 @@ bool launch_world(int *out_rank, int *out_size)
     return true;
 }
 
+bool launch_is_on_one_machine(void)
+{
+    struct cluster cluster;
+
+    return !find_cluster(&cluster) || (cluster.size > 0 && cluster.local_size == cluster.size);
+}
+
 /* The plug-in -------------------------------------------------------------------------------- */
 
 /* Folder of the file at path, with the slash. */
@@ -207,12 +214,13 @@ static enum status join_world(const struct cluster *cluster)
     char text[MPI_FACE_TEXT] = "";
     void *plugin;
 
-    TRY(guard_begin());
+    TRY(guard_begin(cluster));
     TRY(open_plugin(cluster, &plugin));
     const struct mpi_face *face = dlsym(plugin, MPI_FACE_NAME);
     if (!face || face->version != MPI_FACE_VERSION)
         return FAIL(STATUS_MISMATCH, "the MPI plug-in is of another build than the program: "
                                      "build both anew (script/build)");
+    guard_note_waiting(true);
     if (face->open(&the_world.rank, &the_world.size, text) != 0)
         return FAIL(STATUS_IO, "MPI: %s", text);
     if (cluster->size > 0 && the_world.size != cluster->size)
@@ -221,6 +229,7 @@ static enum status join_world(const struct cluster *cluster)
                     "plug-in was built for (TUTTI_MPI=openmpi or mpich chooses one)",
                     cluster_starter_name(cluster->starter), cluster->size, the_world.size);
     TRY(hear_threads(face, cluster));
+    guard_note_waiting(false);
     the_world.face = face;
     (void)atexit(leave);
     return STATUS_OK;
@@ -260,6 +269,11 @@ enum status launch_first_threads(int *out_threads)
     TRY(world_open(&world));
     *out_threads = world->first_threads;
     return STATUS_OK;
+}
+
+void launch_set_patience(double lost_after, double stall_timeout)
+{
+    guard_set_patience((int)(1000 * lost_after), (int64_t)(1000 * stall_timeout));
 }
 
 /* Failure before the job began ----------------------------------------------------------------- */
