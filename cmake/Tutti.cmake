@@ -14,6 +14,7 @@ set(TUTTI_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize (address,undef
 # sanitizers, and a second compiler would see its host's sources alone.
 set(TUTTI_CUDA AUTO CACHE STRING "Build tutti-cuda.so: ON, OFF or AUTO")
 set(TUTTI_CUDA_ARCHS "80-real;90" CACHE STRING "Architectures of GPUs, as CMAKE_CUDA_ARCHITECTURES has them")
+option(TUTTI_CHECK_PTXAS "Fail where ptxas spills more registers than are known or serializes wgmma" OFF)
 option(TUTTI_CUDA_QUICK "Compile tutti-cuda.so in a third of the time, to kernels that are slow" OFF)
 if (TUTTI_CUDA STREQUAL AUTO)
     set(TUTTI_WITH_CUDA OFF)

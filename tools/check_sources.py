@@ -48,6 +48,21 @@ def main(root):
         for flag in re.findall(r'^\s*\{ "([a-z][a-z0-9-]+)", (?:0|\'.\'|NULL|")', pathlib.Path(root, name).read_text(), re.M):
             if f"--{flag}" not in page:
                 complain(f"docs/man/tutti.1: --{flag} ({name}) is missing")
+    options = page.partition("\n.SS Options of models\n")[2].partition("\n.SH ")[0]
+    blocks = {}  # model: what the manual says of its options
+    for block in options.split("\n.TP\n.B ")[1:]:
+        head, _, rest = block.partition("\n")
+        blocks.update((model, rest) for model in re.sub(r"\\f[RP]|,", " ", head).split())
+    for name in tracked(root, "src/model/*.c"):
+        if name.endswith("_test.c"):
+            continue
+        # Options stand in the model's row; those of a macro before the rows are all rows'.
+        shared, *rows = re.split(r'^    \.name = "', pathlib.Path(root, name).read_text(), flags=re.M)
+        for row in rows:
+            model = row.partition('"')[0]
+            for option in sorted(set(re.findall(r"\[OPTION_(\w+)\] =", shared + row))):
+                if f"--{option.lower()}" not in blocks.get(model, ""):
+                    complain(f"docs/man/tutti.1: --{option.lower()} of the model {model} ({name}) is missing")
     for command in re.findall(r'\.name = "(\w+)",\n    \.usage', "".join(pathlib.Path(root, n).read_text() for n in tracked(root, "src/cli/*.c"))):
         if f"tutti {command}" not in page and f"tutti fed {command}" not in page:
             complain(f"docs/man/tutti.1: the command {command} is missing")

@@ -4,14 +4,18 @@
  *
  * The gradient of the weights is dg = G^T [sum over tiles of V (A dy A^T)] G. Here the sums of one
  * block of input and one panel of output channels grow unit by unit, in order; a few sums of
- * parts of the units are added at the end.
+ * parts of the units are added at the end. Channels of zeros give zeros; taps that meet no pixel
+ * are set to zero (docs/decisions/0072-zeros-in-winograd.md).
  */
+#include <string.h>
+
 #include "kernel/cpu/winograd_plan.h"
 
 enum {
     KEPT_UNITS = 4,           /* whose transforms are kept between blocks and panels */
     SHARED = 8,               /* tasks that a gradient of weights is worth being cut into */
     PHASE_WEIGHT_PANEL = 128, /* channels that come out together, with phases */
+    TAPS = 9,
 };
 
 static struct winograd_plan weight_plan(const struct kernel_problem *problem)
@@ -310,6 +314,57 @@ static void run_weight(struct walk *walk, struct pool *pool)
     }
 }
 
+/* Does tap k of one dimension meet a pixel of an input of n, for one of `outputs`? */
+static bool meets_pixel(int k, int64_t outputs, int64_t stride, int64_t pad, int64_t n)
+{
+    for (int64_t i = 0; i < outputs; i++) {
+        const int64_t at = i * stride + k - pad;
+
+        if (at >= 0 && at < n)
+            return true;
+    }
+    return false;
+}
+
+struct unused {
+    float *dw;
+    size_t tap;    /* weights of a tap */
+    unsigned taps; /* a bit for each */
+};
+
+static unsigned unused_taps(const struct conv *conv, const struct winograd_in *dy)
+{
+    unsigned taps = 0;
+
+    for (int i = 0; i < TAPS; i++)
+        if (!meets_pixel(i / 3, dy->rows, conv->sh, conv->ph, conv->h) ||
+            !meets_pixel(i % 3, dy->columns, conv->sw, conv->pw, conv->w))
+            taps |= 1u << i;
+    return taps;
+}
+
+static void clear_tap(void *arg, size_t i)
+{
+    const struct unused *unused = arg;
+
+    if (unused->taps >> i & 1)
+        memset(unused->dw + i * unused->tap, 0, unused->tap * sizeof *unused->dw);
+}
+
+/* Writes zeros for taps that meet no pixel, where the transforms leave rounding errors. */
+static void clear_unused_taps(const struct conv *conv, const struct winograd_in *dy, float *dw,
+                              struct pool *pool)
+{
+    struct unused unused = {
+        .dw = dw,
+        .tap = (size_t)(conv->c * conv->o),
+        .taps = unused_taps(conv, dy),
+    };
+
+    if (unused.taps != 0)
+        pool_for(pool, TAPS, clear_tap, &unused);
+}
+
 enum { BIAS_CHANNELS = 32 }; /* of a task */
 
 static void sum_channels(void *arg, size_t task)
@@ -327,6 +382,8 @@ void winograd_weight_run(const struct kernel_call *call)
 {
     struct winograd_plan plan = weight_plan(call->problem);
     const bool is_pooled = conv_is_pooled(call->problem);
+    const struct conv conv =
+        conv_of(call->problem, &call->problem->in[0].shape, &call->problem->out[0].shape);
     struct kernel_call copy = *call;
     struct walk walk = {
         .plan = &plan, .room = room_of(&plan), .u = call->scratch, .dw = call->out[0]
@@ -343,6 +400,7 @@ void winograd_weight_run(const struct kernel_call *call)
         walk.phase = &plan.phases[p];
         run_weight(&walk, call->pool);
     }
+    clear_unused_taps(&conv, &plan.dy, call->out[0], call->pool);
     if (call->problem->n_out > 1 && !is_pooled)
         pool_for(call->pool, (size_t)gemm_ceil(plan.out, BIAS_CHANNELS), sum_channels, &copy);
     else if (call->problem->n_out > 1)

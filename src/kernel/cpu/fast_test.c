@@ -231,14 +231,15 @@ static bool is_rough(const struct kernel *kernel)
 /* slack: how much more than plain sums a kernel may be off. */
 typedef void check_fn(const struct kernel_problem *problem, struct buffer *out, double slack,
                       void *arg);
-static void check_kernels(const struct kernel_problem *problem, struct value *const *in,
-                          check_fn *check, void *arg)
+static void check_named(const char *name, const struct kernel_problem *problem,
+                        struct value *const *in, check_fn *check, void *arg)
 {
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
         for (const struct kernel *kernel = tables[t]; kernel->op != NULL; kernel++) {
             struct buffer out[KERNEL_OUT] = { 0 };
 
             if (strcmp(kernel->op, problem->op) != 0 ||
+                (name != NULL && strcmp(kernel->name, name) != 0) ||
                 (kernel->can_run != NULL && !kernel->can_run(problem)))
                 continue;
             run_all(kernel, problem, in, out);
@@ -247,6 +248,12 @@ static void check_kernels(const struct kernel_problem *problem, struct value *co
                 mem_free(out[i].block);
         }
     }
+}
+
+static void check_kernels(const struct kernel_problem *problem, struct value *const *in,
+                          check_fn *check, void *arg)
+{
+    check_named(NULL, problem, in, check, arg);
 }
 
 static void check_sums(const struct kernel_problem *problem, struct buffer *out, double slack,
@@ -860,6 +867,259 @@ static void test_large_convolution_agrees_with_plain_sums(void)
         check_conv(&rng, sizes[i]);
 }
 
+/* Weight gradients that are zero, and rounding errors by Winograd's method ------------------ */
+
+/* The sums of a weight gradient: weight (o, c, tap) is number (o * inputs + c) * 9 + tap. */
+struct products {
+    const float *x, *dy;
+    double *sum;
+    bool is_met[9];           /* taps that meet a pixel where dy is not zero */
+    double *x_norm, *dy_norm; /* of each channel */
+    int64_t inputs;
+    double limit; /* of errors, as a part of the product of norms */
+};
+
+static void add_product(void *arg, int64_t x, int64_t w, int64_t y)
+{
+    struct products *p = arg;
+
+    p->sum[w] += (double)p->x[x] * p->dy[y];
+    p->is_met[w % 9] |= p->dy[y] != 0;
+}
+
+static double norms_at(const struct products *p, int64_t weight)
+{
+    return p->x_norm[weight / 9 % p->inputs] * p->dy_norm[weight / 9 / p->inputs];
+}
+
+/* The norm of each channel of a tensor (n, channels, rows, columns). */
+static double *channel_norms(const struct value *value, const struct shape *shape)
+{
+    const int64_t pixels = shape->dim[2] * shape->dim[3];
+    double *norms = zeros(shape->dim[1]);
+
+    for (int64_t i = 0; i < value->count; i++)
+        norms[i / pixels % shape->dim[1]] += (double)value->plain[i] * value->plain[i];
+    for (int64_t c = 0; c < shape->dim[1]; c++)
+        norms[c] = sqrt(norms[c]);
+    return norms;
+}
+
+/* Gradients are zero where a channel is zero or a tap meets no pixel. */
+static void check_zeros(const struct kernel_problem *problem, struct buffer *out, double slack,
+                        void *arg)
+{
+    const struct products *products = arg;
+    const struct kernel_tensor *tensor = &problem->out[0];
+    const int64_t count = shape_count(&tensor->shape);
+    float *plain;
+
+    (void)slack;
+    CHECK_OK(mem_alloc((size_t)count, sizeof(float), &plain));
+    layout_to_plain(tensor->layout, &tensor->shape, sizeof(float), out[0].data, plain);
+    for (int64_t i = 0; i < count; i++)
+        CHECK((products->is_met[i % 9] && norms_at(products, i) > 0) || plain[i] == 0);
+    mem_free(plain);
+}
+
+static void check_errors(const struct kernel_problem *problem, struct buffer *out, double slack,
+                         void *arg)
+{
+    const struct products *products = arg;
+    const struct kernel_tensor *tensor = &problem->out[0];
+    const int64_t count = shape_count(&tensor->shape);
+    float *plain;
+
+    (void)slack;
+    CHECK_OK(mem_alloc((size_t)count, sizeof(float), &plain));
+    layout_to_plain(tensor->layout, &tensor->shape, sizeof(float), out[0].data, plain);
+    for (int64_t i = 0; i < count; i++)
+        CHECK_CLOSE(products->sum[i], plain[i], products->limit * norms_at(products, i));
+    mem_free(plain);
+}
+
+/* Numbers of weight gradients' operands. */
+struct density {
+    int kept;      /* of 256, about; the others become zero */
+    int64_t every; /* channels c % every == 1 become zero */
+    float mean;
+};
+
+static void make_sparse(struct rng *rng, struct value *value,
+                        const struct kernel_tensor *tensor, struct density density)
+{
+    const int64_t pixels = tensor->shape.dim[2] * tensor->shape.dim[3];
+
+    for (int64_t i = 0; i < value->count; i++)
+        if (i / pixels % tensor->shape.dim[1] % density.every == 1 ||
+            (int)rng_below(rng, 256) >= density.kept)
+            value->plain[i] = 0;
+        else
+            value->plain[i] += density.mean;
+    layout_from_plain(tensor->layout, &tensor->shape, sizeof(float), value->plain,
+                      value->buffer.data);
+}
+
+/* dy of the pooled gradient, spread out to where `index` says. */
+static void spread_pooled(struct rng *rng, const struct conv_sizes *s,
+                          const struct value *pooled, uint8_t *index, struct value *dy)
+{
+    const int64_t rows = s->oh / 2, columns = s->ow / 2;
+    const int64_t y_dim[4] = { s->n, s->o, s->oh, s->ow };
+
+    memset(dy->plain, 0, (size_t)dy->count * sizeof(float));
+    for (int64_t i = 0; i < pooled->count; i++) { /* memory order: n, y, x, o */
+        const int64_t o = i % s->o, x = i / s->o % columns, y = i / s->o / columns % rows;
+        const int64_t n = i / s->o / columns / rows;
+        const int place = (int)rng_below(rng, 5);
+
+        index[i] = place < 4 ? (uint8_t)place : 255;
+        if (place < 4)
+            dy->plain[at4(y_dim, n, o, 2 * y + place / 2, 2 * x + place % 2)] =
+                ((const float *)pooled->buffer.data)[i];
+    }
+}
+
+static void check_weight_op(const struct kernel_problem *problem, const struct conv_sizes *s,
+                            struct value *const *in, const struct value *dy, double limit)
+{
+    const struct shape y_shape = shape_4(s->n, s->o, s->oh, s->ow);
+    struct products products = {
+        .x = in[0]->plain,
+        .dy = dy->plain,
+        .sum = zeros(s->o * s->c * 9),
+        .x_norm = channel_norms(in[0], &problem->in[0].shape),
+        .dy_norm = channel_norms(dy, &y_shape),
+        .inputs = s->c,
+        .limit = limit,
+    };
+
+    visit_conv(s, add_product, &products);
+    check_kernels(problem, in, check_zeros, &products);
+    if (limit > 0)
+        check_named("winograd", problem, in, check_errors, &products);
+    mem_free(products.sum);
+    mem_free(products.x_norm);
+    mem_free(products.dy_norm);
+}
+
+/* The gradient of a 3x3 weight, and the same through a 2x2 max pool. A limit of 0 is none. */
+static void check_weight(struct rng *rng, struct conv_sizes s, struct density density,
+                         double limit)
+{
+    s.kh = s.kw = 3;
+    s.oh = (s.h + 2 * s.ph - s.kh) / s.sh + 1;
+    s.ow = (s.w + 2 * s.pw - s.kw) / s.sw + 1;
+    const struct kernel_tensor tx = tensor_of(LAYOUT_NHWC, shape_4(s.n, s.c, s.h, s.w)),
+                               tw = tensor_of(LAYOUT_HWIO, shape_4(s.o, s.c, s.kh, s.kw)),
+                               ty = tensor_of(LAYOUT_NHWC, shape_4(s.n, s.o, s.oh, s.ow)),
+                               tp = tensor_of(LAYOUT_NHWC,
+                                              shape_4(s.n, s.o, s.oh / 2, s.ow / 2));
+    struct attrs attrs = { .stride = { s.sh, s.sw }, .pad = { s.ph, s.pw } };
+    struct value x = random_value(rng, &tx), dy = random_value(rng, &ty);
+
+    make_sparse(rng, &x, &tx, density);
+    make_sparse(rng, &dy, &ty, density);
+    check_weight_op(&(struct kernel_problem){ .op = "conv2d_grad_weight",
+                                              .n_in = 2,
+                                              .n_out = 1,
+                                              .in = { tx, ty },
+                                              .out = { tw },
+                                              .attrs = attrs },
+                    &s, (struct value *[]){ &x, &dy }, &dy, limit);
+    if (s.oh >= 2 && s.ow >= 2) {
+        struct kernel_tensor ti = tp;
+        struct value pooled = random_value(rng, &tp);
+        struct value index = { .buffer = make_buffer((size_t)pooled.count, 0) };
+
+        ti.dtype = DTYPE_U8;
+        attrs.window[0] = attrs.window[1] = 2;
+        make_sparse(rng, &pooled, &tp, density);
+        spread_pooled(rng, &s, &pooled, index.buffer.data, &dy);
+        check_weight_op(&(struct kernel_problem){ .op = "conv2d_pool_grad_weight",
+                                                  .n_in = 3,
+                                                  .n_out = 1,
+                                                  .in = { tx, tp, ti },
+                                                  .out = { tw },
+                                                  .attrs = attrs },
+                        &s, (struct value *[]){ &x, &pooled, &index }, &dy, limit);
+        release_value(&pooled);
+        release_value(&index);
+    }
+    release_value(&x);
+    release_value(&dy);
+}
+
+/* One or two rows or columns, where some taps meet no pixel. The pool leaves an odd last row
+ * out, so a padding of 2 has such taps too. */
+static void test_taps_without_pixels_have_zero_gradients(void)
+{
+    static const struct conv_sizes sizes[] = {
+        { .n = 40, .c = 40, .h = 1, .w = 1, .o = 70, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
+        { .n = 5, .c = 40, .h = 1, .w = 9, .o = 70, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
+        { .n = 70, .c = 20, .h = 9, .w = 1, .o = 40, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
+        { .n = 300, .c = 9, .h = 1, .w = 6, .o = 20, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
+        { .n = 40, .c = 20, .h = 1, .w = 1, .o = 40, .sh = 1, .sw = 1, .ph = 2, .pw = 2 },
+        { .n = 40, .c = 20, .h = 1, .w = 6, .o = 40, .sh = 1, .sw = 1, .ph = 2, .pw = 1 },
+        { .n = 40, .c = 20, .h = 1, .w = 1, .o = 40, .sh = 2, .sw = 2, .ph = 1, .pw = 1 },
+        { .n = 40, .c = 20, .h = 2, .w = 2, .o = 40, .sh = 2, .sw = 2, .ph = 1, .pw = 1 },
+        { .n = 40, .c = 20, .h = 2, .w = 7, .o = 40, .sh = 2, .sw = 2, .ph = 1, .pw = 1 },
+        { .n = 300, .c = 9, .h = 7, .w = 2, .o = 20, .sh = 2, .sw = 2, .ph = 1, .pw = 1 },
+    };
+    struct rng rng;
+
+    rng_init(&rng, 11, 0);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        check_weight(&rng, sizes[i], (struct density){ .kept = 256, .every = 256 }, 0);
+}
+
+/* Tiles of 4x4 outputs, 2x2 images and stride 2; several units, blocks and panels. The limits
+ * are those of decision 72. */
+static const struct {
+    struct conv_sizes sizes;
+    double limit;
+} weights[] = {
+    { { .n = 1, .c = 150, .h = 4, .w = 4, .o = 150, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
+      1.0 / (1 << 15) },
+    { { .n = 20, .c = 130, .h = 4, .w = 4, .o = 70, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
+      1.0 / (1 << 15) },
+    { { .n = 9, .c = 20, .h = 17, .w = 14, .o = 40, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
+      1.0 / (1 << 15) },
+    { { .n = 300, .c = 9, .h = 6, .w = 5, .o = 20, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
+      1.0 / (1 << 15) },
+    { { .n = 40, .c = 20, .h = 1, .w = 1, .o = 40, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
+      1.0 / (1 << 15) },
+    { { .n = 30, .c = 30, .h = 9, .w = 8, .o = 40, .sh = 2, .sw = 2, .ph = 1, .pw = 1 },
+      1.0 / (1 << 17) },
+    { { .n = 1, .c = 70, .h = 8, .w = 8, .o = 70, .sh = 2, .sw = 2, .ph = 1, .pw = 1 },
+      1.0 / (1 << 17) },
+    { { .n = 70, .c = 40, .h = 2, .w = 2, .o = 80, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
+      1.0 / (1 << 18) },
+};
+
+static void test_channels_of_zeros_have_zero_gradients(void)
+{
+    struct rng rng;
+
+    rng_init(&rng, 12, 0);
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
+        check_weight(&rng, weights[i].sizes, (struct density){ .kept = 256, .every = 3 }, 0);
+}
+
+static void test_errors_of_weight_gradients_are_bounded(void)
+{
+    struct rng rng;
+
+    rng_init(&rng, 13, 0);
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
+        for (int kept = 4; kept <= 256; kept *= 8)
+            for (int mean = 0; mean < 2; mean++)
+                check_weight(
+                    &rng, weights[i].sizes,
+                    (struct density){ .kept = kept, .every = 256, .mean = (float)mean },
+                    weights[i].limit);
+}
+
 const struct test tests[] = {
     { .name = "linear agrees with plain sums", .property = test_linear_agrees_with_plain_sums },
     { .name = "large linear agrees with plain sums",
@@ -868,5 +1128,11 @@ const struct test tests[] = {
       .property = test_convolution_agrees_with_plain_sums },
     { .name = "large convolution agrees with plain sums",
       .run = test_large_convolution_agrees_with_plain_sums },
+    { .name = "taps without pixels have gradients of zero",
+      .run = test_taps_without_pixels_have_zero_gradients },
+    { .name = "channels of zeros have gradients of zero",
+      .run = test_channels_of_zeros_have_zero_gradients },
+    { .name = "rounding errors of weight gradients are bounded",
+      .run = test_errors_of_weight_gradients_are_bounded },
     { 0 },
 };

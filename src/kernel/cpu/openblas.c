@@ -6,8 +6,12 @@
  */
 #include <cblas.h>
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "kernel/cpu/rows.h"
+
+enum { BUFFER_MIB = 160 }; /* 128 and what is about it */
 
 static void use_one_thread(void)
 {
@@ -23,11 +27,30 @@ static bool can_run(const struct kernel_problem *problem)
     return true;
 }
 
+/* A thread's first call takes a buffer; where addresses are refused it tries again for ever. */
+static enum status check_room(void)
+{
+    const size_t bytes = (size_t)BUFFER_MIB << 20;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return STATUS_OK;
+    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED)
+        return FAIL(
+            STATUS_NO_MEMORY,
+            "OpenBLAS needs %d MiB of addresses, more than ulimit -v %llu leaves: raise it",
+            BUFFER_MIB, (unsigned long long)limit.rlim_cur >> 10);
+    (void)munmap(room, bytes);
+    return STATUS_OK;
+}
+
 static enum status prepare(const struct kernel_problem *problem, void **out_state)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     (void)problem;
+    TRY(check_room());
     pthread_once(&once, use_one_thread);
     *out_state = NULL;
     return STATUS_OK;
