@@ -156,10 +156,12 @@ static void test_wrong_folders_are_refused(void)
     CHECK_OK(file_remove_tree(data_testing_path(folder, "data_batch_3.bin")));
     check_refused(folder, STATUS_NOT_FOUND, "data_batch_3.bin");
 
-    folder = make_folder("cifar10", 2);
+    folder = make_folder("mine", 2);
+    data_testing_call(folder, "cifar10");
     data_testing_write(folder, "batches.meta.txt", (const uint8_t *)"a\nb\n", 4);
     check_refused(folder, STATUS_MISMATCH, "holds 2 names where there are 10 classes");
-    folder = make_folder("mnist", 2);
+    folder = make_folder("mine", 2);
+    data_testing_call(folder, "mnist");
     check_refused(folder, STATUS_MISMATCH, "images are 3x32x32 where mnist has 1x28x28");
 }
 
@@ -173,6 +175,7 @@ static void test_cifar_100_has_fine_labels(void)
     snprintf(folder, sizeof folder, "%s/cifar-100-binary", test_folder());
     data_testing_write(folder, "test.bin", bytes, fill(&rng, 2, 2, 100));
     data_testing_write(folder, "train.bin", bytes, fill(&rng, 2, 5, 100));
+    data_testing_call(folder, "cifar-100");
     CHECK_OK(dataset_open(folder, DATASET_TRAIN, &dataset));
     CHECK(dataset_info(dataset) == dataset_find("cifar-100"));
     CHECK_INT(5, dataset_count(dataset));

@@ -3,6 +3,7 @@
  *
  * The text is cut in place: where a cell ends stands a 0, and what quotes hide moves left. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,25 @@ bool cell_number(const char *text, double *out)
     return end != text && !*end && fabs(*out) <= CELLS_NUMBER;
 }
 
+/* Digits from the first that is not 0 on, those of an exponent included. */
+static int digits_of(const char *text)
+{
+    int count = 0;
+
+    for (; *text; text++)
+        count += *text >= (count ? '0' : '1') && *text <= '9';
+    return count;
+}
+
+bool cells_are_same(const char *a, const char *b)
+{
+    double x, y;
+
+    return strcmp(a, b) == 0 ||
+           (cell_number(a, &x) && cell_number(b, &y) && x == y &&
+            (digits_of(a) <= CELLS_DIGITS || digits_of(b) <= CELLS_DIGITS));
+}
+
 enum status cells_check_text(const char *path, const char *text, size_t length)
 {
     if (memchr(text, 0, length))
@@ -54,6 +74,8 @@ void cells_release(struct cells *cells)
     mem_free(cells->made);
     *cells = (struct cells){ 0 };
 }
+
+enum { MADE_NAME = 12 };
 
 struct reader {
     const char *path;
@@ -202,20 +224,74 @@ static enum status add_row(struct reader *r, int64_t line, int count)
     return STATUS_OK;
 }
 
+/* Does a column whose first cell is a text hold numbers below it, and nothing else? */
+static bool is_named(const struct cells *c, int column)
+{
+    int64_t numbers = 0;
+    double number;
+
+    for (int64_t i = 1; i < c->rows; i++) {
+        const char *cell = c->cell[i * c->columns + column];
+        if (cell_number(cell, &number))
+            numbers++;
+        else if (!cell_is_missing(cell))
+            return false;
+    }
+    return numbers > 0;
+}
+
+/* Do the texts of the first row occur in the rows below it, as cells do that are no names? */
+static bool is_repeated(const struct cells *c)
+{
+    int repeated = 0;
+
+    for (int i = 0; i < c->columns; i++) {
+        for (int64_t row = 1; row < c->rows; row++) {
+            if (strcmp(c->cell[i], c->cell[row * c->columns + i]) != 0)
+                continue;
+            repeated++;
+            break;
+        }
+    }
+    return 2 * repeated > c->columns;
+}
+
+/* No cell is a number; where one is missing, as above a column that numbers the rows, another
+ * column shows that these are names. */
 static bool is_header(const struct cells *c)
 {
+    bool has_gap = false, names_numbers = false;
     double number;
 
     for (int i = 0; i < c->columns; i++) {
-        if (cell_number(c->cell[i], &number) || cell_is_missing(c->cell[i]))
+        if (cell_number(c->cell[i], &number))
             return false;
+        has_gap |= cell_is_missing(c->cell[i]);
     }
-    return c->rows > 0;
+    for (int i = 0; i < c->columns && has_gap && !names_numbers; i++)
+        names_numbers = !cell_is_missing(c->cell[i]) && is_named(c, i);
+    return c->rows > 0 && (!has_gap || names_numbers) && !is_repeated(c);
+}
+
+/* Names columns whose name is missing. */
+static enum status make_names(struct cells *c)
+{
+    TRY(mem_alloc((size_t)c->columns, MADE_NAME, &c->made));
+    for (int i = 0; i < c->columns; i++) {
+        char *name = c->made + (size_t)i * MADE_NAME;
+        if (*c->cell[i])
+            continue;
+        snprintf(name, MADE_NAME, "c%d", i + 1);
+        c->cell[i] = name;
+        c->nameless = i + 1;
+    }
+    return STATUS_OK;
 }
 
 /* The first row becomes names. */
 static enum status take_header(const char *path, struct cells *c)
 {
+    TRY(make_names(c));
     TRY(mem_alloc((size_t)c->columns, sizeof *c->names, &c->names));
     for (int i = 0; i < c->columns; i++) {
         c->names[i] = c->cell[i];
@@ -238,6 +314,10 @@ static enum status read_rows(struct reader *r)
 {
     if (r->end - r->at >= 3 && memcmp(r->at, "\xef\xbb\xbf", 3) == 0)
         r->at += 3; /* a byte order mark */
+    if (!strchr(r->at, '\n') && strchr(r->at, '\r'))
+        return FAIL(STATUS_CORRUPT,
+                    "%s: its lines end with carriage returns alone: convert it with tr",
+                    r->path);
     r->separator = find_separator(r->at);
     while (r->at < r->end) {
         const int64_t line = r->line;

@@ -57,6 +57,11 @@ static void test_files_are_cut_into_cells(void)
           "a,b\n1,2",
           "a/b|1/2" },
         { "1,\n,2\n", "1/|/2" },
+        { ",a,b\n0,1,x\n1,?,y\n", "c1/a/b|0/1/x|1/?/y" }, /* as pandas writes it */
+        { "NA,a\n0,1\n", "NA/a|0/1" },
+        { "x,s,n\ny,s,w\nx,t,n\n",
+          "x/s/n|y/s/w|x/t/n" },   /* texts that occur again are no names */
+        { ",a\n0,b\n", "/a|0/b" }, /* nothing shows that the first row has names */
         { "a,?\nb,1\n", "a/?|b/1" },
     };
 
@@ -90,6 +95,7 @@ static void test_what_is_no_table_is_refused(void)
         { "1,\"2\n", "t.csv:1: a quote has no end" },
         { "1,\"2\"x\n", "t.csv:1: text after the end of a quote" },
         { "a,a\n1,2\n", "both called a" },
+        { "a,b\r1,2\r", "lines end with carriage returns alone" },
     };
     struct cells cells;
 
@@ -151,8 +157,8 @@ static void test_libsvm_is_read(void)
     check_cells(&cells, "label/1/2|1/1/0");
     cells_release(&cells);
     static const char *const wrong[] = {
-        "1 0:1\n", "1 2:1 2:1\n", "1 2:1 1:1\n",    "1 a:1\n", "1 1\n",
-        "1 1:x\n", "1 1:nan\n",   "1 99999999:1\n", "",
+        "1 0:1\n",   "1 2:1 2:1\n", "1 2:1 1:1\n", "1 a:1\n",        "1 1\n", "2:1 3:1\n",
+        "1,2 1:1\n", "1 1:x\n",     "1 1:nan\n",   "1 99999999:1\n", "",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         CHECK_STATUS(STATUS_CORRUPT, parse_libsvm(wrong[i], 0, &cells));
@@ -171,6 +177,10 @@ static void test_numbers_and_gaps(void)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         CHECK(!cell_number(others[i], &number));
     CHECK(cell_is_missing("") && cell_is_missing("?") && !cell_is_missing("0"));
+    CHECK(cells_are_same("1", "1.0") && cells_are_same("0.1", "1e-1") &&
+          cells_are_same("a", "a") && !cells_are_same("1", "a"));
+    CHECK(cells_are_same("1e18", "1000000000000000000"));
+    CHECK(!cells_are_same("9007199254740992", "9007199254740993")); /* one double */
 }
 
 const struct test tests[] = {

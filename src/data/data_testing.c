@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/test.h"
+#include "data/known.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -102,6 +103,13 @@ const char *data_testing_path(const char *folder, const char *name)
 
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
+}
+
+void data_testing_call(const char *folder, const char *name)
+{
+    const struct known known = { .info = dataset_find(name) };
+
+    CHECK_OK(known_write(&known, folder));
 }
 
 void data_testing_write(const char *folder, const char *name, const uint8_t *bytes,

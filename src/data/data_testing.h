@@ -31,6 +31,9 @@ void data_testing_pack(struct data_testing_file *file);
 void data_testing_write(const char *folder, const char *name, const uint8_t *bytes,
                         size_t length);
 
+/* Writes the dataset.json that says which known data set the folder is. */
+void data_testing_call(const char *folder, const char *name);
+
 /* What goes into a folder of four IDX files. */
 struct data_testing_set {
     int64_t train, test; /* samples */

@@ -5,11 +5,14 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "base/strbuf.h"
 #include "data/format.h"
+#include "data/known.h"
 #include "data/normalize.h"
 #include "data/search.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +22,7 @@ struct dataset {
     struct source source;            /* first: a source is cast to its data set */
     const struct dataset_info *info; /* a row of the table, or `own` */
     struct dataset_info own;
+    struct known known;
     char *folder;
     const char *name; /* the last part of `folder` */
     const struct format *format;
@@ -26,10 +30,12 @@ struct dataset {
     int64_t whole; /* samples there are; source.count of them are to be seen */
     int64_t plane; /* pixels of one channel */
     int channels;
+    int32_t *map; /* labels in the files to classes of a run; NULL: they are the classes */
+    struct pixel_scale scale;
     struct normalizer normalizer;
-    char contents[SHA256_HEX];    /* of all samples */
-    char fingerprint[SHA256_HEX]; /* of those to be seen */
-    const char **class_names;     /* of `own` */
+    char contents[SHA256_HEX], old_contents[SHA256_HEX];       /* of all samples */
+    char fingerprint[SHA256_HEX], old_fingerprint[SHA256_HEX]; /* of those to be seen */
+    const char **class_names;                                  /* of `own` */
     char *class_text;
 };
 
@@ -125,19 +131,30 @@ static void hash_samples(struct sha256 *hash, const struct dataset *dataset)
     }
 }
 
-static void hash_contents(struct dataset *dataset, enum dataset_split split)
+static void hash_contents(const struct dataset *dataset, enum dataset_split split,
+                          const char *name, char out[SHA256_HEX])
 {
     const struct format_data *data = &dataset->data;
     char shape[SHAPE_TEXT], text[512];
     struct sha256 hash;
 
-    snprintf(text, sizeof text, "tutti data set 1\n%s\n%d\n%" PRId64 "\n%s\n%d\n",
-             dataset->info->name, (int)split, dataset->whole, shape_print(&data->sample, shape),
-             data->classes);
+    snprintf(text, sizeof text, "tutti data set 1\n%s\n%d\n%" PRId64 "\n%s\n%d\n", name,
+             (int)split, dataset->whole, shape_print(&data->sample, shape), data->classes);
     sha256_init(&hash);
     sha256_add(&hash, text, strlen(text));
     hash_samples(&hash, dataset);
-    sha256_end_hex(&hash, dataset->contents);
+    sha256_end_hex(&hash, out);
+}
+
+/* A known data set has a name in it, whatever its folder is called. In older versions others
+ * had that of their folder. */
+static void hash_names(struct dataset *dataset, enum dataset_split split)
+{
+    const struct dataset_info *known = dataset->known.info,
+                              *called = dataset_find(dataset->name);
+
+    hash_contents(dataset, split, known ? known->name : "", dataset->contents);
+    hash_contents(dataset, split, called ? called->name : dataset->name, dataset->old_contents);
 }
 
 /* As a source ---------------------------------------------------------------------------- */
@@ -170,9 +187,29 @@ static const float *values_source(const struct source *source)
     return ((const struct dataset *)source)->normalizer.value[0];
 }
 
-static const struct source_kind images = {
-    .read = read_source, .label = label_source, .pixels = pixels_source, .values = values_source
-};
+static int64_t place_source(const struct source *source, int64_t index)
+{
+    const struct dataset *dataset = (const struct dataset *)source;
+
+    return dataset->format->place ? dataset->format->place(&dataset->data, index) : index;
+}
+
+static void name_source(const struct source *source, int64_t index, struct strbuf *out)
+{
+    const struct dataset *dataset = (const struct dataset *)source;
+
+    if (dataset->format->file_of)
+        strbuf_add(out, dataset->format->file_of(&dataset->data, index));
+    else
+        strbuf_printf(out, "%" PRId64, index);
+}
+
+static const struct source_kind images = { .read = read_source,
+                                           .label = label_source,
+                                           .place = place_source,
+                                           .name = name_source,
+                                           .pixels = pixels_source,
+                                           .values = values_source };
 
 static void describe_source(struct dataset *dataset)
 {
@@ -183,15 +220,35 @@ static void describe_source(struct dataset *dataset)
     source->info = dataset->info;
     source->path = dataset->folder;
     source->fingerprint = dataset->fingerprint;
+    source->old_fingerprint = dataset->old_fingerprint;
     source->sample = *sample;
     source->row_bytes[SOURCE_X] = (size_t)shape_count(sample) * sizeof(float);
     source->row_bytes[SOURCE_Y] = sizeof(int32_t);
     source->scratch_bytes = (size_t)shape_count(sample);
+    source->held_bytes = dataset->data.held_bytes;
 }
 
 const struct source *dataset_as_source(const struct dataset *dataset)
 {
     return &dataset->source;
+}
+
+/* The file beside the data has a normalization of its own. */
+static enum status take_scale(struct dataset *dataset)
+{
+    struct pixel_scale scale;
+
+    if (!*dataset->known.normalize)
+        return STATUS_OK;
+    if (scale_parse(dataset->known.normalize, (int)dataset->data.sample.dim[0], &scale) !=
+        STATUS_OK)
+        return FAIL(STATUS_MISMATCH, "%s/%s: normalize: %s", dataset->folder, KNOWN_FILE,
+                    status_message());
+    dataset->own = *dataset->info;
+    memcpy(dataset->own.mean, scale.mean, sizeof scale.mean);
+    memcpy(dataset->own.deviation, scale.deviation, sizeof scale.deviation);
+    dataset->info = &dataset->own;
+    return STATUS_OK;
 }
 
 /* Everything that follows from the opened files. */
@@ -201,6 +258,7 @@ static enum status prepare(struct dataset *dataset, enum dataset_split split)
 
     if (!dataset->info)
         TRY(describe_unknown(dataset));
+    TRY(take_scale(dataset));
     for (int i = 0; i < data->n_parts; i++)
         dataset->whole += data->part[i].count;
     dataset->channels = (int)data->sample.dim[0];
@@ -208,12 +266,30 @@ static enum status prepare(struct dataset *dataset, enum dataset_split split)
     dataset->source.count = dataset->whole;
     describe_source(dataset);
     dataset_set_scale(dataset, NULL);
-    hash_contents(dataset, split);
+    hash_names(dataset, split);
     dataset_limit(dataset, 0);
     return STATUS_OK;
 }
 
+enum status dataset_layout_parse(const char *text, enum dataset_layout *out)
+{
+    static const char *const NAMES[] = { "", "nchw", "nhwc" };
+
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, NAMES[i]) == 0) {
+            *out = (enum dataset_layout)i;
+            return STATUS_OK;
+        }
+    return FAIL(STATUS_USAGE, "--layout %s: nchw or nhwc", text);
+}
+
 enum status dataset_open(const char *name, enum dataset_split split, struct dataset **out)
+{
+    return dataset_open_layout(name, split, DATASET_FOUND, out);
+}
+
+enum status dataset_open_layout(const char *name, enum dataset_split split,
+                                enum dataset_layout layout, struct dataset **out)
 {
     const struct format *format;
     struct dataset *dataset;
@@ -224,7 +300,10 @@ enum status dataset_open(const char *name, enum dataset_split split, struct data
     if (status != STATUS_OK)
         goto close_dataset;
     dataset->name = last_part(dataset->folder);
-    dataset->info = dataset_find(dataset->name);
+    status = known_find(name, dataset->folder, &dataset->known);
+    if (status != STATUS_OK)
+        goto close_dataset;
+    dataset->info = dataset->known.info;
 
     status = format_detect(dataset->folder, &format);
     if (status == STATUS_OK && format->text)
@@ -233,7 +312,8 @@ enum status dataset_open(const char *name, enum dataset_split split, struct data
         status = FAIL(STATUS_USAGE,
                       "%s: is a table, not images: train logistic or tabular on it", name);
     if (status == STATUS_OK)
-        status = format->open(dataset->folder, split, dataset->info, &dataset->data);
+        status =
+            format_open(format, dataset->folder, split, dataset->info, layout, &dataset->data);
     if (status != STATUS_OK)
         goto close_dataset;
     dataset->format = format;
@@ -248,27 +328,101 @@ close_dataset:
     return status;
 }
 
-void dataset_limit(struct dataset *dataset, int64_t limit)
+static void hash_count(const char *contents, int64_t count, char out[SHA256_HEX])
 {
     char text[128];
     struct sha256 hash;
 
-    dataset->source.count = limit > 0 && limit < dataset->whole ? limit : dataset->whole;
-    snprintf(text, sizeof text, "%s\n%" PRId64 "\n", dataset->contents, dataset->source.count);
+    snprintf(text, sizeof text, "%s\n%" PRId64 "\n", contents, count);
     sha256_init(&hash);
     sha256_add(&hash, text, strlen(text));
-    sha256_end_hex(&hash, dataset->fingerprint);
+    sha256_end_hex(&hash, out);
+}
+
+void dataset_limit(struct dataset *dataset, int64_t limit)
+{
+    const int64_t count = limit > 0 && limit < dataset->whole ? limit : dataset->whole;
+
+    dataset->source.count = count;
+    hash_count(dataset->contents, count, dataset->fingerprint);
+    hash_count(dataset->old_contents, count, dataset->old_fingerprint);
 }
 
 const struct pixel_scale pixel_unit_scale = { .deviation = { 1, 1, 1 } };
 
 void dataset_set_scale(struct dataset *dataset, const struct pixel_scale *scale)
 {
-    struct pixel_scale own;
+    if (scale) {
+        dataset->scale = *scale;
+    } else {
+        memcpy(dataset->scale.mean, dataset->info->mean, sizeof dataset->scale.mean);
+        memcpy(dataset->scale.deviation, dataset->info->deviation,
+               sizeof dataset->scale.deviation);
+    }
+    normalizer_init(&dataset->normalizer, &dataset->scale, dataset->channels);
+}
 
-    memcpy(own.mean, dataset->info->mean, sizeof own.mean);
-    memcpy(own.deviation, dataset->info->deviation, sizeof own.deviation);
-    normalizer_init(&dataset->normalizer, scale ? scale : &own, dataset->channels);
+struct pixel_scale dataset_scale(const struct dataset *dataset)
+{
+    return dataset->scale;
+}
+
+enum status dataset_measure_scale(const struct dataset *dataset, struct pixel_scale *out)
+{
+    enum { VALUES = 256 };
+    struct pixel_scale scale = { .deviation = { 1, 1, 1 } };
+
+    for (int c = 0; c < dataset->channels; c++) {
+        uint64_t counts[VALUES] = { 0 };
+        double sum = 0, squares = 0;
+
+        for (int64_t i = 0; i < dataset->source.count; i++) {
+            const uint8_t *pixels = dataset_pixels(dataset, i) + c * dataset->plane;
+            for (int64_t p = 0; p < dataset->plane; p++)
+                counts[pixels[p]]++;
+        }
+        const double all = (double)dataset->source.count * (double)dataset->plane;
+        for (int v = 0; v < VALUES; v++)
+            sum += (double)counts[v] * v;
+        const double mean = sum / all;
+        for (int v = 0; v < VALUES; v++)
+            squares += (double)counts[v] * (v - mean) * (v - mean);
+        if (!(squares > 0))
+            return FAIL(STATUS_USAGE, "all pixels of channel %d are %g: there is no deviation",
+                        c, mean);
+        scale.mean[c] = (float)(mean / 255);
+        scale.deviation[c] = (float)(sqrt(squares / all) / 255);
+    }
+    *out = scale;
+    return STATUS_OK;
+}
+
+enum status dataset_set_classes(struct dataset *dataset, const struct class_list *run)
+{
+    const bool has_names =
+        dataset->data.class_names || (dataset->known.info && dataset->known.info->class_names);
+    const struct class_source own = {
+        .path = dataset->folder,
+        .name = has_names ? dataset->info->class_names : NULL,
+        .count = dataset->data.classes,
+        .are_numbers = !dataset->format->has_named_labels,
+    };
+    int32_t *map;
+
+    TRY(mem_alloc((size_t)own.count, sizeof *map, &map));
+    const enum status status = class_map(&own, run, map);
+    if (status != STATUS_OK) {
+        mem_free(map);
+        return status;
+    }
+    mem_free(dataset->map);
+    dataset->map = map;
+    if (dataset->info != &dataset->own)
+        dataset->own = *dataset->info;
+    dataset->own.classes = run->count;
+    dataset->own.class_names = run->name;
+    dataset->info = dataset->source.info = &dataset->own;
+    return STATUS_OK;
 }
 
 void dataset_close(struct dataset *dataset)
@@ -277,6 +431,7 @@ void dataset_close(struct dataset *dataset)
         return;
     if (dataset->format)
         dataset->format->close(&dataset->data);
+    mem_free(dataset->map);
     mem_free(dataset->class_text);
     mem_free(dataset->class_names);
     mem_free(dataset->folder);
@@ -305,7 +460,7 @@ int64_t dataset_count(const struct dataset *dataset)
 
 int dataset_classes(const struct dataset *dataset)
 {
-    return dataset->data.classes;
+    return dataset->map ? dataset->info->classes : dataset->data.classes;
 }
 
 struct shape dataset_sample(const struct dataset *dataset)
@@ -339,8 +494,9 @@ const uint8_t *dataset_pixels(const struct dataset *dataset, int64_t index)
 int32_t dataset_label(const struct dataset *dataset, int64_t index)
 {
     const struct format_part *part = part_of(dataset, &index);
+    const int32_t label = label_of(part, index);
 
-    return label_of(part, index);
+    return dataset->map ? dataset->map[label] : label;
 }
 
 static void have_ready(const struct dataset *dataset, int64_t index)

@@ -14,10 +14,16 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/class_map.h"
 #include "data/source.h"
 #include "tensor/shape.h"
 
 enum dataset_split { DATASET_TRAIN, DATASET_TEST };
+/* Where the channels of image arrays are: (N, C, H, W) or (N, H, W, C). DATASET_FOUND: as their
+ * shape says. */
+enum dataset_layout { DATASET_FOUND, DATASET_NCHW, DATASET_NHWC };
+/* "nchw", "nhwc" or, for DATASET_FOUND, "". STATUS_USAGE names --layout. */
+MUST_CHECK enum status dataset_layout_parse(const char *text, enum dataset_layout *out);
 
 struct dataset_source; /* data/fetch.h */
 struct table_files;    /* data/table_format.h */
@@ -35,7 +41,9 @@ struct dataset_info {
     const char *tokenizer;               /* of text: its usual one; NULL: as text.h has it */
     const char *package;                 /* Debian's; NULL if there is none */
     const struct dataset_source *source; /* where it can be fetched; NULL if nowhere */
-    const struct table_files *table;     /* of a table (data/tabular.h); NULL: it is none */
+    const char
+        *origin; /* then: where people get it, and what files to make of it; a sentence's end */
+    const struct table_files *table; /* of a table (data/tabular.h); NULL: it is none */
 };
 extern const struct dataset_info *const dataset_table[]; /* ended by NULL */
 /* By its name or one of its other names; NULL if unknown. */
@@ -49,16 +57,32 @@ extern const struct pixel_scale pixel_unit_scale; /* 0 to 1 as they are */
 
 struct dataset;
 
-/* `name` is a row of the table or a path to a folder in a known format (files under their
- * usual names); normalization of a path's pixels is mean 0.5, deviation 0.5 unless the folder's
- * name is a row's. STATUS_NOT_FOUND names the places looked at and what to install or fetch. */
+/* `name` is a row of the table or a path to a folder in a known format (files under their usual
+ * names). A path is no row, whatever its folder is called, unless dataset.json beside the files
+ * says so (docs/formats.md); else its pixels have mean 0.5, deviation 0.5. STATUS_NOT_FOUND
+ * names the places looked at and what to install or fetch. */
 MUST_CHECK enum status dataset_open(const char *name, enum dataset_split split,
                                     struct dataset **out);
+/* The same of arrays in a layout; of another format, or of arrays that have no channels, it is
+ * refused (STATUS_USAGE). */
+MUST_CHECK enum status dataset_open_layout(const char *name, enum dataset_split split,
+                                           enum dataset_layout layout, struct dataset **out);
 /* The first `limit` samples only; 0 is all. */
 void dataset_limit(struct dataset *dataset, int64_t limit);
 /* Another normalization than the data set's own, for all that is read from now on; NULL is its own
  * again. Not while others read. */
 void dataset_set_scale(struct dataset *dataset, const struct pixel_scale *scale);
+/* The one in force. */
+struct pixel_scale dataset_scale(const struct dataset *dataset);
+/* Mean and deviation of each channel over the samples to be seen. STATUS_USAGE where a channel
+ * has one value alone. */
+MUST_CHECK enum status dataset_measure_scale(const struct dataset *dataset,
+                                             struct pixel_scale *out);
+/* Makes labels those of a run that has these classes, matched by class_map; names and their
+ * number are the run's from now on. `run` is borrowed while the data set lives. Not while
+ * others read. */
+MUST_CHECK enum status dataset_set_classes(struct dataset *dataset,
+                                           const struct class_list *run);
 void dataset_close(struct dataset *dataset); /* NULL is allowed */
 
 const struct dataset_info *dataset_info(const struct dataset *dataset);
@@ -67,9 +91,9 @@ const char *dataset_format(const struct dataset *dataset); /* that of its files 
 int64_t dataset_count(const struct dataset *dataset);
 int dataset_classes(const struct dataset *dataset);
 struct shape dataset_sample(const struct dataset *dataset); /* C, H, W */
-/* SHA-256 (64 digits) over name, split, count, shape, labels and samples of the pixels: cheap,
- * tells two data sets apart; the same in any format that has the samples in the same order.
- * dataset_limit changes it. */
+/* SHA-256 (64 digits) over the name of a known data set, split, count, shape, labels and
+ * samples of the pixels: cheap, tells two data sets apart; the same in any folder and any
+ * format that has the samples in the same order. dataset_limit changes it. */
 const char *dataset_fingerprint(const struct dataset *dataset);
 
 /* Raw access: pixels as stored (C planes of H x W bytes) and label. */

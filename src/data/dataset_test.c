@@ -7,7 +7,9 @@
 #include "base/test.h"
 #include "data/data_testing.h"
 #include "data/format.h"
+#include "data/scale.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,16 +56,26 @@ static void test_a_folder_describes_itself(void)
     dataset_close(dataset);
 }
 
-static void test_a_folder_named_as_a_row_is_that_row(void)
+/* By its folder's name a data set is nothing; the file beside the data says what it is. */
+static void test_dataset_json_says_which_row_it_is(void)
 {
     const struct data_testing_set digits = {
         .train = 20, .test = 5, .rows = 28, .columns = 28, .classes = 10
     };
-    char with_slash[2100];
+    char with_slash[2100], old[65];
     struct dataset *dataset;
 
     snprintf(with_slash, sizeof with_slash, "%s//", make_set("mnist", &digits, 2));
     CHECK_OK(dataset_open(with_slash, DATASET_TRAIN, &dataset));
+    CHECK(dataset_find(dataset_info(dataset)->name) != dataset_info(dataset));
+    CHECK_CLOSE(0.5, dataset_scale(dataset).mean[0], 0);
+    snprintf(old, sizeof old, "%s", dataset_as_source(dataset)->old_fingerprint);
+    CHECK(strcmp(old, dataset_fingerprint(dataset)) != 0);
+    dataset_close(dataset);
+
+    data_testing_call(with_slash, "mnist");
+    CHECK_OK(dataset_open(with_slash, DATASET_TRAIN, &dataset));
+    CHECK_TEXT(old, dataset_fingerprint(dataset));
     CHECK(dataset_info(dataset) == dataset_find("mnist"));
     CHECK_INT(20, dataset_count(dataset));
 
@@ -73,6 +85,105 @@ static void test_a_folder_named_as_a_row_is_that_row(void)
     dataset_read(dataset, (const int64_t[]){ 19 }, 1, x, &y);
     for (int p = 0; p < 784; p++)
         CHECK(x[p] == (float)((pixels[p] * (1.0 / 255) - (double)0.1307f) / (double)0.3081f));
+    dataset_close(dataset);
+}
+
+static void write_json(const char *folder, const char *text)
+{
+    data_testing_write(folder, "dataset.json", (const uint8_t *)text, strlen(text));
+}
+
+static void test_dataset_json_has_the_normalization(void)
+{
+    static const struct {
+        const char *text, *part;
+    } REFUSED[] = {
+        { "{\"normalize\": \"imagenet\"}", "is for images of 3 channels, these have 1" },
+        { "{\"normalize\": \"dataset\"}", "normalize: \"dataset\" is none of" },
+        { "{\"normalize\": 1}", "name and normalize are texts" },
+        { "{\"name\": \"mnits\"}", "name: \"mnits\" is no data set that is known" },
+        { "{\"names\": []}", "member names: there is none of this name" },
+        { "[]", "is no object" },
+        { "{", "dataset.json: " },
+    };
+    const char *folder = make_set("mine", &SMALL, 1);
+    struct dataset *dataset;
+
+    write_json(folder, "{\"normalize\": \"mean:0.25/std:2\"}");
+    CHECK_OK(dataset_open(folder, DATASET_TEST, &dataset));
+    CHECK_CLOSE(0.25, dataset_scale(dataset).mean[0], 0);
+    CHECK_CLOSE(2, dataset_scale(dataset).deviation[0], 0);
+    CHECK_TEXT("mine", dataset_info(dataset)->name);
+    dataset_close(dataset);
+    for (size_t i = 0; i < sizeof REFUSED / sizeof *REFUSED; i++) {
+        write_json(folder, REFUSED[i].text);
+        CHECK(dataset_open(folder, DATASET_TEST, &dataset) != STATUS_OK);
+        CHECK_MESSAGE("/dataset.json: ");
+        CHECK_MESSAGE(REFUSED[i].part);
+    }
+}
+
+static void test_the_normalization_can_be_measured(void)
+{
+    const char *folder = make_set("mine", &SMALL, 3);
+    struct pixel_scale scale;
+    struct dataset *dataset;
+    double sum = 0, squares = 0;
+
+    CHECK_OK(dataset_open(folder, DATASET_TRAIN, &dataset));
+    dataset_limit(dataset, 7);
+    for (int64_t i = 0; i < 7; i++)
+        for (int p = 0; p < 30; p++) {
+            const double x = dataset_pixels(dataset, i)[p] / 255.0;
+            sum += x;
+            squares += x * x;
+        }
+    CHECK_OK(dataset_measure_scale(dataset, &scale));
+    const double mean = sum / 210;
+    CHECK_CLOSE(mean, scale.mean[0], 1e-6);
+    CHECK_CLOSE(sqrt(squares / 210 - mean * mean), scale.deviation[0], 1e-6);
+    dataset_close(dataset);
+}
+
+static void test_bytes_can_stay_as_they_are(void)
+{
+    const char *folder = make_set("mine", &SMALL, 3);
+    struct pixel_scale scale;
+    struct dataset *dataset;
+    float x[30];
+    int32_t y;
+
+    CHECK_OK(scale_parse("none", 1, &scale));
+    CHECK_OK(dataset_open(folder, DATASET_TRAIN, &dataset));
+    dataset_set_scale(dataset, &scale);
+    for (int64_t i = 0; i < dataset_count(dataset); i++) {
+        dataset_read(dataset, &i, 1, x, &y);
+        for (int p = 0; p < 30; p++)
+            CHECK(x[p] == (float)dataset_pixels(dataset, i)[p]);
+    }
+    dataset_close(dataset);
+}
+
+/* Labels, names and their number are the run's; the fingerprint stays that of the files. */
+static void test_classes_can_be_those_of_a_run(void)
+{
+    static const char *const NAMES[] = { "0", "1", "2", "3", "10" };
+    static const struct class_list RUN = { NAMES, 5 }, FEW = { NAMES, 3 };
+    const char *folder = make_set("mine", &SMALL, 3);
+    char fingerprint[65];
+    struct dataset *dataset;
+
+    CHECK_OK(dataset_open(folder, DATASET_TRAIN, &dataset));
+    const int classes = dataset_classes(dataset);
+    const int32_t label = dataset_label(dataset, 4);
+    snprintf(fingerprint, sizeof fingerprint, "%s", dataset_fingerprint(dataset));
+    CHECK_STATUS(STATUS_MISMATCH, dataset_set_classes(dataset, &FEW));
+    CHECK_INT(classes, dataset_classes(dataset));
+    CHECK_OK(dataset_set_classes(dataset, &RUN));
+    CHECK_INT(5, dataset_classes(dataset));
+    CHECK_INT(label, dataset_label(dataset, 4));
+    CHECK_TEXT("10", dataset_as_source(dataset)->info->class_names[4]);
+    CHECK_TEXT(fingerprint, dataset_fingerprint(dataset));
     dataset_close(dataset);
 }
 
@@ -241,12 +352,14 @@ static void test_files_that_disagree_are_refused(void)
     struct rng rng;
 
     wrong.classes = 12;
-    check_refused(make_set("mnist", &wrong, 7), STATUS_CORRUPT,
-                  "is out of range: mnist has 10");
+    const char *called = make_set("called", &wrong, 7);
+    data_testing_call(called, "mnist");
+    check_refused(called, STATUS_CORRUPT, "is out of range: mnist has 10");
     wrong = digits;
     wrong.rows = 32;
-    check_refused(make_set("mnist", &wrong, 7), STATUS_MISMATCH,
-                  "images are 1x32x28 where mnist has 1x28x28");
+    called = make_set("called", &wrong, 7);
+    data_testing_call(called, "mnist");
+    check_refused(called, STATUS_MISMATCH, "images are 1x32x28 where mnist has 1x28x28");
 
     const char *folder = make_set("mine", &SMALL, 8);
     rng_init(&rng, 9, 0);
@@ -381,8 +494,14 @@ static void test_fashion_mnist_is_normalized(void)
 
 const struct test tests[] = {
     { .name = "a folder describes itself", .run = test_a_folder_describes_itself },
-    { .name = "a folder named as a row is that row",
-      .run = test_a_folder_named_as_a_row_is_that_row },
+    { .name = "dataset.json says which row it is",
+      .run = test_dataset_json_says_which_row_it_is },
+    { .name = "dataset.json has the normalization",
+      .run = test_dataset_json_has_the_normalization },
+    { .name = "the normalization can be measured",
+      .run = test_the_normalization_can_be_measured },
+    { .name = "bytes can stay as they are", .run = test_bytes_can_stay_as_they_are },
+    { .name = "classes can be those of a run", .run = test_classes_can_be_those_of_a_run },
     { .name = "reading normalizes", .run = test_reading_normalizes },
     { .name = "the scale can be another", .run = test_the_scale_can_be_another },
     { .name = "augmented samples are the draws",

@@ -51,7 +51,7 @@ static enum status fill(const char *name, const struct dataset_source *source,
     if (status == STATUS_OK)
         status = download_all(source, options, download);
     if (status == STATUS_OK)
-        status = import_files(download, name, folder);
+        status = import_files(download, name, DATASET_FOUND, folder);
     if (status == STATUS_OK)
         status = file_remove_tree(download);
     mem_free(download);
@@ -83,6 +83,10 @@ enum status dataset_fetch(const char *name, const struct fetch_options *options,
     if (!info)
         return search_fail_unknown(name);
     if (!info->source)
-        return FAIL(STATUS_UNSUPPORTED, "%s: has no public address to fetch it from", name);
+        return FAIL(
+            STATUS_UNSUPPORTED,
+            "%s: has no public address to fetch it from: %s, then run: tutti data import "
+            "FOLDER %s",
+            name, info->origin, name);
     return dataset_fetch_source(name, info->source, options, out_folder);
 }

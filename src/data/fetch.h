@@ -54,5 +54,8 @@ MUST_CHECK enum status dataset_fetch_source(const char *name,
  * TUTTI_DATA to ~/.local/share/tutti/NAME. If `name` is a row's, shape and classes must be the
  * row's. */
 MUST_CHECK enum status dataset_import(const char *path, const char *name, char **out_folder);
+/* The same of arrays in a layout, as dataset_open_layout takes it. */
+MUST_CHECK enum status dataset_import_layout(const char *path, const char *name,
+                                             enum dataset_layout layout, char **out_folder);
 
 #endif /* DATA_FETCH_H */

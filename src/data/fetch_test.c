@@ -130,7 +130,7 @@ static void test_wrong_imports_leave_nothing(void)
     CHECK_OK(file_remove_tree(data_testing_path(from, "t10k-labels-idx1-ubyte")));
     check_import_refused(STATUS_NOT_FOUND, "own-set", "t10k-labels-idx1-ubyte.gz is there");
     CHECK_OK(file_remove_tree(from));
-    check_import_refused(STATUS_NOT_FOUND, "own-set", "from: no such folder");
+    check_import_refused(STATUS_NOT_FOUND, "own-set", "from: no such file or folder");
 }
 
 static void test_import_survives_lack_of_memory(void)
@@ -385,6 +385,8 @@ static void test_every_source_is_complete(void)
 {
     for (int i = 0; dataset_table[i]; i++) {
         const struct dataset_source *source = dataset_table[i]->source;
+        CHECK((source != NULL) !=
+              (dataset_table[i]->origin != NULL)); /* people are told one way */
         if (!source)
             continue;
         CHECK(strncmp(source->address, "http", 4) == 0);

@@ -25,7 +25,9 @@ enum { THREADS_MOST = 16, FILES_A_THREAD = 256, TELL_SECONDS = 2, FAILURE_TEXT =
 
 /* An open split. */
 struct images {
-    struct image_list list; /* class names are used on; files only while opening */
+    struct image_list list;
+    const struct image_entry *entry; /* those of this split */
+    size_t folder_length; /* of paths: what stands before the file below the folder */
     uint8_t *pixels;
     int32_t *labels;
 };
@@ -144,7 +146,7 @@ static enum status check_classes(const char *folder, const struct image_list *li
     for (int i = 0; i < list->classes; i++)
         if (strcmp(list->class_names[i], expected->class_names[i]) != 0)
             return FAIL(STATUS_MISMATCH,
-                        "%s/train: class %d is %s where %s has %s; give the folder another "
+                        "%s/train: class %d is %s where %s has %s; give the data another "
                         "name",
                         folder, i, list->class_names[i], expected->name,
                         expected->class_names[i]);
@@ -189,6 +191,8 @@ static enum status read_images(const char *folder, enum dataset_split split,
     job.pixels = images->pixels;
     TRY(decode_all(&job));
 
+    images->entry = job.entry;
+    images->folder_length = strlen(folder);
     for (size_t i = 0; i < job.count; i++)
         images->labels[i] = job.entry[i].label;
     out->classes = list->classes;
@@ -228,6 +232,23 @@ static enum status open_split(const char *folder, enum dataset_split split,
     return STATUS_OK;
 }
 
+/* By class, then by the order of file names, which `turn` counts. */
+static int64_t place(const struct format_data *data, int64_t index)
+{
+    const struct images *images = data->storage;
+    const struct image_entry *entry = &images->entry[index];
+
+    return ((int64_t)entry->label << 32) + entry->turn;
+}
+
+static const char *file_of(const struct format_data *data, int64_t index)
+{
+    const struct images *images = data->storage;
+    const char *below = images->entry[index].path + images->folder_length;
+
+    return below + strspn(below, "/");
+}
+
 static void close_split(struct format_data *data)
 {
     release(data->storage);
@@ -256,6 +277,9 @@ static enum status copy(const char *folder, const struct dataset_info *expected,
 const struct format format_images = {
     .name = "images",
     .files = "train/CLASS/*.png or *.jpg, test/CLASS/...",
+    .has_named_labels = true,
+    .place = place,
+    .file_of = file_of,
     .probe = probe,
     .open = open_split,
     .close = close_split,

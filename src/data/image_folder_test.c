@@ -173,8 +173,9 @@ static void test_what_does_not_belong_is_refused(void)
 
 static void test_a_row_wants_its_classes(void)
 {
-    begin("pneumoniamnist");
+    begin("chests");
     add_sized("train/normal/1.png", 1, WIDTH, 1);
+    data_testing_call(folder, "pneumoniamnist");
     check_refused(DATASET_TRAIN, STATUS_MISMATCH, "holds 1 classes where pneumoniamnist has 2");
     add_sized("train/other/1.png", 1, WIDTH, 1);
     check_refused(DATASET_TRAIN, STATUS_MISMATCH,

@@ -72,6 +72,9 @@ static enum status read_line(struct reader *r, char *line)
     while ((word = strsep(&rest, " \t\r"))) {
         if (!*word)
             continue;
+        if (is_first && strpbrk(word, ":,"))
+            return FAIL(STATUS_CORRUPT, "%s:%lld: begins with \"%.32s\": one class is expected",
+                        r->path, (long long)r->line, word);
         if (is_first)
             TRY(add_label(r, word));
         else

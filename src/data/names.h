@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* names.h - a list of class names: a text file with a name a line. Private to data/. */
+/* names.h - a list of class names: a text file with a name a line. */
 #ifndef DATA_NAMES_H
 #define DATA_NAMES_H
 

@@ -70,7 +70,10 @@ void normalizer_init(struct normalizer *normalizer, const struct pixel_scale *sc
     BUG_ON(channels < 1 || channels > NORMALIZE_CHANNELS);
     *normalizer = (struct normalizer){ .channels = channels, .run = normalize_by_table };
     for (int c = 0; c < channels; c++) {
-        const double mean = (double)scale->mean[c], deviation = (double)scale->deviation[c];
+        const double mean = (double)scale->mean[c];
+        /* The float that stands for 1/255 means bytes as they are, without its rounding. */
+        const double deviation =
+            scale->deviation[c] == 1.0f / 255 ? 1.0 / 255 : (double)scale->deviation[c];
 
         BUG_ON(!(deviation > 0));
         for (int p = 0; p < NORMALIZE_VALUES; p++)

@@ -2,8 +2,8 @@
 /* normalize.h - bytes of pixels to the numbers a model sees, the same bits on every machine.
  *
  * A pixel becomes (pixel * (1/255) - mean) / deviation of its channel, computed in double and
- * rounded once to float. Planes of bytes become pixels with their channels side by side. Private
- * to data/.
+ * rounded once to float. The float nearest to 1/255 is that number itself as a deviation.
+ * Planes of bytes become pixels with their channels side by side. Private to data/.
  *
  * Threads: any.
  */

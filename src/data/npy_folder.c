@@ -3,7 +3,10 @@
 #include "data/npy_folder.h"
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/notice.h"
+#include "base/room.h"
 #include "data/names.h"
 #include "data/npy.h"
 
@@ -24,7 +27,7 @@ enum { N_SPLITS = 2 };
 /* An open split. */
 struct arrays {
     struct npy images;
-    uint8_t *planes; /* owned; NULL if those of `images` are used */
+    size_t own_bytes; /* of `images` that are this process's: planes made of them in place */
     int32_t *labels;
     struct names names;
 };
@@ -66,27 +69,55 @@ static enum status check_bytes(const char *path, const struct npy *npy)
     return STATUS_OK;
 }
 
-/* The sample's C, H, W, and whether channels lie innermost. */
-static enum status read_sample(const char *path, const struct npy *npy, struct shape *out,
-                               bool *innermost)
+/* Where the channels of an array of four dimensions are: as its shape says, unless `layout` does.
+ * */
+static enum status find_layout(const char *path, const struct npy *npy, bool *is_open,
+                               enum dataset_layout *layout)
+{
+    const bool second = is_channels(npy->shape.dim[1]), last = is_channels(npy->shape.dim[3]);
+    char text[SHAPE_TEXT];
+
+    *is_open = false;
+    if (*layout == DATASET_FOUND) {
+        *is_open = second && last;
+        *layout = second ? DATASET_NCHW : DATASET_NHWC;
+        return STATUS_OK;
+    }
+    if (*layout == DATASET_NCHW ? second : last)
+        return STATUS_OK;
+    return FAIL(STATUS_USAGE, "%s: has shape %s: as %s it has %lld channels, not 1 or 3", path,
+                shape_print(&npy->shape, text), *layout == DATASET_NCHW ? "nchw" : "nhwc",
+                (long long)npy->shape.dim[*layout == DATASET_NCHW ? 1 : 3]);
+}
+
+/* The sample's C, H, W, and whether channels lie innermost. *is_open: the shape leaves that open.
+ * */
+static enum status read_sample(const char *path, const struct npy *npy,
+                               enum dataset_layout layout, struct shape *out, bool *innermost,
+                               bool *is_open)
 {
     const int64_t *dim = npy->shape.dim;
     char text[SHAPE_TEXT];
     const char *why = NULL;
 
     TRY(check_bytes(path, npy));
-    *innermost = false;
+    *innermost = *is_open = false;
     if (npy->shape.rank == 3) {
+        if (layout != DATASET_FOUND)
+            return FAIL(
+                STATUS_USAGE,
+                "--layout: %s has shape %s, without a dimension of channels: leave it out",
+                path, shape_print(&npy->shape, text));
         *out = (struct shape){ 3, { 1, dim[1], dim[2] } };
     } else if (npy->shape.rank != 4) {
         why = "images are (N, H, W), (N, H, W, C) or (N, C, H, W)";
-    } else if (is_channels(dim[1])) {
-        *out = (struct shape){ 3, { dim[1], dim[2], dim[3] } };
-    } else if (is_channels(dim[3])) {
-        *out = (struct shape){ 3, { dim[3], dim[1], dim[2] } };
-        *innermost = dim[3] > 1;
-    } else {
+    } else if (!is_channels(dim[1]) && !is_channels(dim[3])) {
         why = "no dimension is 1 or 3 channels";
+    } else {
+        TRY(find_layout(path, npy, is_open, &layout));
+        *innermost = layout == DATASET_NHWC && dim[3] > 1;
+        *out = layout == DATASET_NHWC ? (struct shape){ 3, { dim[3], dim[1], dim[2] } }
+                                      : (struct shape){ 3, { dim[1], dim[2], dim[3] } };
     }
     if (why)
         return FAIL(STATUS_UNSUPPORTED, "%s: has shape %s: %s", path,
@@ -96,24 +127,35 @@ static enum status read_sample(const char *path, const struct npy *npy, struct s
     return STATUS_OK;
 }
 
-/* Samples H, W, C become planes C, H, W. */
-static enum status make_planes(const struct npy *npy, const struct shape *sample, uint8_t **out)
+/* Samples H, W, C become planes C, H, W, in this process's copies of the file's pages: no second
+ * array is there at any time. */
+static enum status make_planes(const char *path, struct npy *npy, const struct shape *sample)
 {
+    enum { SAMPLES_AT_ONCE = 64 };
     const size_t channels = (size_t)sample->dim[0];
     const size_t plane = (size_t)(sample->dim[1] * sample->dim[2]), size = plane * channels;
     const size_t count = (size_t)npy->shape.dim[0];
-    uint8_t *planes;
+    uint8_t *all, *pixels;
+    struct notice notice;
 
-    TRY(mem_alloc(count, size, &planes));
-    for (size_t i = 0; i < count; i++) {
-        const uint8_t *from = npy->data + i * size;
-        uint8_t *to = planes + i * size;
-
+    TRY(room_check(
+        (double)count * (double)size, path, "turning (N, H, W, C) into planes",
+        "save it as planes, numpy.ascontiguousarray(x.transpose(0, 3, 1, 2)), which are "
+        "used from the file, or as fewer images"));
+    TRY(file_map_own(&npy->map, path, &all));
+    TRY(mem_alloc(size, 1, &pixels));
+    uint8_t *to = all + (npy->data - npy->map.data);
+    notice_begin(&notice, path);
+    for (size_t i = 0; i < count; i++, to += size) {
+        memcpy(pixels, to, size);
         for (size_t c = 0; c < channels; c++)
             for (size_t p = 0; p < plane; p++)
-                to[c * plane + p] = from[p * channels + c];
+                to[c * plane + p] = pixels[p * channels + c];
+        if (i % SAMPLES_AT_ONCE == 0)
+            notice_at(&notice, (double)i, (double)count);
     }
-    *out = planes;
+    notice_end(&notice);
+    mem_free(pixels);
     return STATUS_OK;
 }
 
@@ -168,30 +210,69 @@ static enum status read_labels(const char *folder, const char *name, int limit, 
     return STATUS_OK;
 }
 
+/* Pixels in [0, 1] that were made bytes without a factor are 0 or 1: black to a model. */
+static void warn_of_dark(const char *path, const struct npy *npy)
+{
+    enum { LOOKS = 32 };
+    const int64_t count = npy->shape.dim[0], looks = count < LOOKS ? count : LOOKS;
+    const int64_t size = shape_count(&npy->shape) / count;
+    uint8_t largest = 0;
+
+    for (int64_t i = 0; i < looks && largest < 2; i++) {
+        const uint8_t *image =
+            npy->data + (looks > 1 ? i * (count - 1) / (looks - 1) : 0) * size;
+        for (int64_t p = 0; p < size && largest < 2; p++)
+            largest = image[p] > largest ? image[p] : largest;
+    }
+    if (largest == 1)
+        log_line(
+            LOG_WARNING,
+            "%s: its pixels are 0 or 1, of 0 to 255: save (255 * x).round().astype(\"uint8\") "
+            "if x lies in 0 to 1",
+            path);
+}
+
+/* Both splits are open alike: one line is enough. */
+static void tell_layout(const char *path, const struct npy *npy, const struct shape *sample)
+{
+    char shape[SHAPE_TEXT], read[SHAPE_TEXT];
+
+    log_line(LOG_WARNING,
+             "%s: has shape %s, in which channels could be the second or the last dimension: "
+             "read as nchw, images of %s (channels, height, width); --layout nchw or nhwc says "
+             "which",
+             path, shape_print(&npy->shape, shape), shape_print(sample, read));
+}
+
 /* Opens the images and makes planes of them. */
 static enum status read_images(const char *folder, const char *name,
-                               const struct dataset_info *expected, struct arrays *arrays,
-                               struct format_data *out)
+                               const struct dataset_info *expected, enum dataset_layout layout,
+                               struct arrays *arrays, struct format_data *out)
 {
-    bool innermost;
+    bool innermost, is_open;
     char *path;
 
     TRY(npy_open(folder, name, &arrays->images));
     TRY(file_join(folder, name, &path));
-    enum status status = read_sample(path, &arrays->images, &out->sample, &innermost);
+    enum status status =
+        read_sample(path, &arrays->images, layout, &out->sample, &innermost, &is_open);
     if (status == STATUS_OK)
         status = format_check_shape(path, &out->sample, expected);
-    mem_free(path);
+    if (status == STATUS_OK && is_open && strcmp(name, FILES[DATASET_TRAIN].images) == 0)
+        tell_layout(path, &arrays->images, &out->sample);
+    if (status == STATUS_OK && strcmp(name, FILES[DATASET_TRAIN].images) == 0)
+        warn_of_dark(path, &arrays->images);
     if (status == STATUS_OK && innermost) {
-        status = make_planes(&arrays->images, &out->sample, &arrays->planes);
-        file_unmap(&arrays->images.map);
+        status = make_planes(path, &arrays->images, &out->sample);
+        arrays->own_bytes = arrays->images.map.length;
     }
+    mem_free(path);
     return status;
 }
 
 static enum status read_split(const char *folder, enum dataset_split split,
-                              const struct dataset_info *expected, struct arrays *arrays,
-                              struct format_data *out)
+                              const struct dataset_info *expected, enum dataset_layout layout,
+                              struct arrays *arrays, struct format_data *out)
 {
     const char *images = FILES[split].images, *labels = FILES[split].labels;
     int64_t n_labels;
@@ -205,7 +286,7 @@ static enum status read_split(const char *folder, enum dataset_split split,
     TRY(read_labels(folder, labels, limit, &arrays->labels, &n_labels, &out->classes));
     if (limit < FORMAT_CLASSES)
         out->classes = limit;
-    TRY(read_images(folder, images, expected, arrays, out));
+    TRY(read_images(folder, images, expected, layout, arrays, out));
 
     const int64_t count = arrays->images.shape.dim[0];
     if (count != n_labels)
@@ -213,9 +294,10 @@ static enum status read_split(const char *folder, enum dataset_split split,
                     "%s: %s holds %" PRId64 " images, but %s holds %" PRId64 " labels", folder,
                     images, count, labels, n_labels);
     out->class_names = arrays->names.name;
+    out->held_bytes = arrays->own_bytes + (size_t)n_labels * sizeof *arrays->labels;
     out->n_parts = 1;
     out->part[0] = (struct format_part){
-        .pixels = arrays->planes ? arrays->planes : arrays->images.data,
+        .pixels = arrays->images.data,
         .wide_labels = arrays->labels,
         .pixel_stride = (size_t)shape_count(&out->sample),
         .count = count,
@@ -227,7 +309,6 @@ static enum status read_split(const char *folder, enum dataset_split split,
 static void release(struct arrays *arrays)
 {
     npy_release(&arrays->images);
-    mem_free(arrays->planes);
     mem_free(arrays->labels);
     names_release(&arrays->names);
 }
@@ -251,15 +332,16 @@ static enum status look_at_other_split(const char *folder, enum dataset_split ot
     return STATUS_OK;
 }
 
-static enum status open_split(const char *folder, enum dataset_split split,
-                              const struct dataset_info *expected, struct format_data *out)
+static enum status open_layout(const char *folder, enum dataset_split split,
+                               const struct dataset_info *expected, enum dataset_layout layout,
+                               struct format_data *out)
 {
     const enum dataset_split other = split == DATASET_TRAIN ? DATASET_TEST : DATASET_TRAIN;
     struct format_data data = { 0 };
     struct arrays *arrays;
 
     TRY(mem_alloc(1, sizeof *arrays, &arrays));
-    enum status status = read_split(folder, split, expected, arrays, &data);
+    enum status status = read_split(folder, split, expected, layout, arrays, &data);
     if (status == STATUS_OK && !expected)
         status = look_at_other_split(folder, other, &data);
     if (status != STATUS_OK) {
@@ -270,6 +352,12 @@ static enum status open_split(const char *folder, enum dataset_split split,
     data.storage = arrays;
     *out = data;
     return STATUS_OK;
+}
+
+static enum status open_split(const char *folder, enum dataset_split split,
+                              const struct dataset_info *expected, struct format_data *out)
+{
+    return open_layout(folder, split, expected, DATASET_FOUND, out);
 }
 
 static void close_split(struct format_data *data)
@@ -353,13 +441,13 @@ enum status npy_folder_write_names(const struct format_data *data, const char *t
     return names_write(target, CLASSES_FILE, data->class_names, data->classes);
 }
 
-static enum status copy(const char *folder, const struct dataset_info *expected,
-                        const char *target)
+static enum status copy_layout(const char *folder, const struct dataset_info *expected,
+                               enum dataset_layout layout, const char *target)
 {
     for (int split = 0; split < N_SPLITS; split++) {
         struct format_data data;
 
-        TRY(open_split(folder, (enum dataset_split)split, expected, &data));
+        TRY(open_layout(folder, (enum dataset_split)split, expected, layout, &data));
         enum status status = npy_folder_write(&data, (enum dataset_split)split, target);
         if (status == STATUS_OK && split == DATASET_TRAIN)
             status = npy_folder_write_names(&data, target);
@@ -369,11 +457,19 @@ static enum status copy(const char *folder, const struct dataset_info *expected,
     return STATUS_OK;
 }
 
+static enum status copy(const char *folder, const struct dataset_info *expected,
+                        const char *target)
+{
+    return copy_layout(folder, expected, DATASET_FOUND, target);
+}
+
 const struct format format_npy = {
     .name = "numpy",
     .files = "x_train.npy, y_train.npy, x_test.npy, y_test.npy",
     .probe = probe,
     .open = open_split,
+    .open_layout = open_layout,
     .close = close_split,
     .copy = copy,
+    .copy_layout = copy_layout,
 };

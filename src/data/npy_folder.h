@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* npy_folder.h - the format of folders that hold four NumPy arrays. Private to data/.
  *
- * x_train.npy, y_train.npy, x_test.npy and y_test.npy. Images are bytes of shape (N, H, W),
- * (N, H, W, C) or (N, C, H, W) with 1 or 3 channels, which say where C is (the second
- * dimension if the last could be it too); labels are integers of any type, of
- * shape (N) or (N, 1). classes.txt, a name a line, may be there too. Planes, (N, C, H, W)
- * and what has one channel, are mapped; (N, H, W, 3) is copied to planes when opened.
+ * x_train.npy, y_train.npy, x_test.npy and y_test.npy. Images are bytes of shape (N, H, W), (N, H,
+ * W, C) or (N, C, H, W) with 1 or 3 channels, which say where C is (if two dimensions could be it,
+ * the second, with a warning, unless a layout is given); labels are integers of any type, of shape
+ * (N) or (N, 1). classes.txt, a name a line, may be there too. Planes, (N, C, H, W) and what has
+ * one channel, are mapped; (N, H, W, 3) becomes planes when opened, in the process's own copies of
+ * the mapped pages.
  */
 #ifndef DATA_NPY_FOLDER_H
 #define DATA_NPY_FOLDER_H

@@ -280,6 +280,69 @@ static void check_refused(const char *folder, enum status expected, const char *
     CHECK_MESSAGE(part);
 }
 
+static void check_layout(const struct shape *stored, enum dataset_layout layout,
+                         const struct shape *sample, const char *why)
+{
+    static uint8_t bytes[MOST];
+    struct dataset *dataset;
+    const char *folder = make_folder("mine", stored, bytes);
+    const enum status status = dataset_open_layout(folder, DATASET_TRAIN, layout, &dataset);
+
+    CHECK_STATUS(why ? STATUS_USAGE : STATUS_OK, status);
+    if (why) {
+        CHECK_MESSAGE(why);
+        return;
+    }
+    const struct shape found = dataset_sample(dataset);
+    CHECK(shape_equal(sample, &found));
+    const int64_t channels = sample->dim[0], plane = sample->dim[1] * sample->dim[2];
+    for (int64_t i = 0; i < channels * plane; i++)
+        CHECK_INT(bytes[layout == DATASET_NHWC ? i % plane * channels + i / plane : i],
+                  dataset_pixels(dataset, 0)[i]);
+    dataset_close(dataset);
+}
+
+static void test_a_layout_may_be_given(void)
+{
+    static const struct shape OPEN = { 4, { 3, 1, 13, 3 } }, LAST = { 4, { 3, 5, 4, 3 } },
+                              SECOND = { 4, { 3, 3, 5, 4 } }, GREY = { 3, { 3, 5, 4 } },
+                              BOTH = { 4, { 3, 1, 4, 1 } };
+    enum dataset_layout layout;
+
+    check_layout(&OPEN, DATASET_FOUND, &(struct shape){ 3, { 1, 13, 3 } }, NULL);
+    check_layout(&OPEN, DATASET_NCHW, &(struct shape){ 3, { 1, 13, 3 } }, NULL);
+    check_layout(&OPEN, DATASET_NHWC, &(struct shape){ 3, { 3, 1, 13 } }, NULL);
+    check_layout(&BOTH, DATASET_NCHW, &(struct shape){ 3, { 1, 4, 1 } }, NULL);
+    check_layout(&BOTH, DATASET_NHWC, &(struct shape){ 3, { 1, 1, 4 } }, NULL);
+    check_layout(&LAST, DATASET_NHWC, &(struct shape){ 3, { 3, 5, 4 } }, NULL);
+    check_layout(&LAST, DATASET_NCHW, NULL, "as nchw it has 5 channels, not 1 or 3");
+    check_layout(&SECOND, DATASET_NHWC, NULL, "as nhwc it has 4 channels, not 1 or 3");
+    check_layout(&GREY, DATASET_NHWC, NULL, "without a dimension of channels");
+    CHECK_OK(dataset_layout_parse("nhwc", &layout));
+    CHECK_INT(DATASET_NHWC, layout);
+    CHECK_OK(dataset_layout_parse("", &layout));
+    CHECK_INT(DATASET_FOUND, layout);
+    CHECK_STATUS(STATUS_USAGE, dataset_layout_parse("chw", &layout));
+}
+
+/* An import as nhwc is planes, which say so by themselves. */
+static void test_a_layout_is_imported(void)
+{
+    static const struct shape OPEN = { 4, { 3, 1, 13, 3 } };
+    static uint8_t bytes[MOST];
+    const char *folder = make_folder("mine", &OPEN, bytes);
+    char root[2048];
+    struct dataset *dataset;
+
+    snprintf(root, sizeof root, "%s/root", test_folder());
+    setenv("TUTTI_DATA", root, 1);
+    CHECK_OK(dataset_import_layout(folder, "mine", DATASET_NHWC, NULL));
+    CHECK_OK(dataset_open("mine", DATASET_TRAIN, &dataset));
+    CHECK_INT(3, dataset_sample(dataset).dim[0]);
+    CHECK_INT(bytes[1], dataset_pixels(dataset, 0)[13]);
+    dataset_close(dataset);
+}
+
 static void test_wrong_arrays_are_refused(void)
 {
     static const struct shape GOOD = { 4, { 3, 5, 4, 3 } }, NO_CHANNELS = { 4, { 3, 5, 4, 2 } },
@@ -319,7 +382,8 @@ static void test_wrong_arrays_are_refused(void)
     CHECK_OK(file_remove_tree(data_testing_path(folder, "y_train.npy")));
     check_refused(folder, STATUS_NOT_FOUND, "y_train.npy");
 
-    folder = make_folder("cifar-10", &GOOD, bytes);
+    folder = make_folder("mine", &GOOD, bytes);
+    data_testing_call(folder, "cifar-10");
     check_refused(folder, STATUS_MISMATCH, "images are 3x5x4 where cifar-10 has 3x32x32");
 }
 
@@ -441,6 +505,8 @@ const struct test tests[] = {
     { .name = "integers of all types are read",
       .property = test_integers_of_all_types_are_read },
     { .name = "channels are found", .run = test_channels_are_found },
+    { .name = "a layout may be given", .run = test_a_layout_may_be_given },
+    { .name = "a layout is imported", .run = test_a_layout_is_imported },
     { .name = "wrong arrays are refused", .run = test_wrong_arrays_are_refused },
     { .name = "classes have names", .run = test_classes_have_names },
     { .name = "labels may be large", .run = test_labels_may_be_large },

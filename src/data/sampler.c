@@ -154,10 +154,9 @@ static enum status make_room(struct sampler *sampler)
     return mem_alloc((size_t)sampler->pool_size, sizeof *sampler->sorted, &sampler->sorted);
 }
 
-enum status sampler_create(const struct sampler_config *config, struct sampler **out)
+enum status sampler_count_steps(const struct sampler_config *config, int64_t *out)
 {
     const int64_t count = config->count, batch = config->batch;
-    struct sampler *sampler;
 
     if (count < 1)
         return FAIL(STATUS_USAGE, "there are no samples to draw from");
@@ -168,10 +167,19 @@ enum status sampler_create(const struct sampler_config *config, struct sampler *
                     "a batch of %" PRId64 " is more than the %" PRId64
                     " samples, and incomplete batches are left out",
                     batch, count);
+    *out = count / batch + (!config->drop_last && count % batch > 0);
+    return STATUS_OK;
+}
 
+enum status sampler_create(const struct sampler_config *config, struct sampler **out)
+{
+    struct sampler *sampler;
+    int64_t steps;
+
+    TRY(sampler_count_steps(config, &steps));
     TRY(mem_alloc(1, sizeof *sampler, &sampler));
     sampler->config = *config;
-    sampler->steps_per_epoch = count / batch + (!config->drop_last && count % batch > 0);
+    sampler->steps_per_epoch = steps;
     sampler->now.epoch = sampler->next.epoch = -1;
     const enum status status = make_room(sampler);
     if (status != STATUS_OK) {

@@ -35,6 +35,8 @@ MUST_CHECK enum status sampler_create(const struct sampler_config *config,
                                       struct sampler **out);
 void sampler_destroy(struct sampler *sampler);
 int64_t sampler_steps_per_epoch(const struct sampler *sampler);
+/* The same of a sampler that is not made: takes no memory, which samples do. */
+MUST_CHECK enum status sampler_count_steps(const struct sampler_config *config, int64_t *out);
 
 struct sampler_step {
     int64_t epoch;        /* from 0 */

@@ -332,7 +332,7 @@ const char *schema_feature_name(const struct schema *schema, int64_t feature, ch
     return text;
 }
 
-void schema_summarize(const struct schema *schema, int number, const float *statistics,
+void schema_summarize(const struct schema *schema, int number, const double *statistics,
                       struct schema_summary *out)
 {
     static const char *const kinds[] = { [COLUMN_NUMBER] = "number",
@@ -340,7 +340,7 @@ void schema_summarize(const struct schema *schema, int number, const float *stat
                                          [COLUMN_SKIPPED] = "skipped",
                                          [COLUMN_LABEL] = "label" };
     const struct column *column = &schema->columns[number];
-    const float *sums = statistics + 1;
+    const double *sums = statistics + 1;
 
     for (int i = 0; i < number; i++)
         sums += statistics_of(&schema->columns[i]);
@@ -349,14 +349,14 @@ void schema_summarize(const struct schema *schema, int number, const float *stat
                                     .mean = NAN,
                                     .deviation = NAN };
     if (column->kind == COLUMN_NUMBER && sums[0] > 0) {
-        const double mean = (double)sums[1] / (double)sums[0];
-        const double variance = (double)sums[2] / (double)sums[0] - mean * mean;
-        out->there = (double)sums[0];
+        const double mean = sums[1] / sums[0];
+        const double variance = sums[2] / sums[0] - mean * mean;
+        out->there = sums[0];
         out->mean = column->center + column->scale * mean;
         out->deviation = column->scale * sqrt(variance > 0 ? variance : 0);
     }
     for (int i = 0; column->kind == COLUMN_CATEGORY && i < column->n_values; i++)
-        out->there += (double)sums[i];
+        out->there += sums[i];
 }
 
 int schema_classes(const struct schema *schema)
@@ -389,8 +389,10 @@ enum status schema_match(const struct schema *schema, const char *path,
                     cells->columns, schema->n_columns);
     for (int i = 0; i < schema->n_columns; i++) {
         const struct column *column = &schema->columns[i];
-        out_columns[i] = cells->names ? -1 : i;
-        for (int j = 0; cells->names && j < cells->columns; j++) {
+        const bool is_there =
+            !cells->names || (i < cells->columns && strcmp(cells->names[i], column->name) == 0);
+        out_columns[i] = is_there ? i : -1;
+        for (int j = 0; out_columns[i] < 0 && j < cells->columns; j++) {
             if (strcmp(cells->names[j], column->name) == 0)
                 out_columns[i] = j;
         }
@@ -400,30 +402,22 @@ enum status schema_match(const struct schema *schema, const char *path,
     return STATUS_OK;
 }
 
-/* Are two texts the same, or the same number ("1" and "1.0")? */
-static bool is_same(const char *a, const char *b)
-{
-    double x, y;
-
-    return strcmp(a, b) == 0 || (cell_number(a, &x) && cell_number(b, &y) && x == y);
-}
-
 static bool is_missing(const struct column *column, const char *cell)
 {
     for (int i = 0; i < column->n_missing; i++) {
-        if (is_same(column->missing[i], cell))
+        if (cells_are_same(column->missing[i], cell))
             return true;
     }
     return cell_is_missing(cell);
 }
 
 enum status schema_value(const struct schema *schema, int number, const char *path,
-                         int64_t line, const char *cell, float *out)
+                         int64_t line, const char *cell, double *out)
 {
     const struct column *column = &schema->columns[number];
     double value;
 
-    *out = NAN;
+    *out = (double)NAN;
     if (column->kind == COLUMN_SKIPPED || column->kind == COLUMN_LABEL ||
         is_missing(column, cell))
         return STATUS_OK;
@@ -431,12 +425,12 @@ enum status schema_value(const struct schema *schema, int number, const char *pa
         if (!cell_number(cell, &value))
             return FAIL(STATUS_CORRUPT, "%s:%lld: column %s: \"%.32s\" is no number", path,
                         (long long)line, column->name, cell);
-        *out = (float)value;
+        *out = value;
         return STATUS_OK;
     }
     for (int i = 0; i < column->n_values; i++) {
-        if (is_same(column->values[i], cell)) {
-            *out = (float)i;
+        if (cells_are_same(column->values[i], cell)) {
+            *out = i;
             return STATUS_OK;
         }
     }
@@ -448,7 +442,7 @@ enum status schema_label(const struct schema *schema, const char *path, int64_t 
                          const char *cell, int32_t *out)
 {
     for (int i = 0; i < schema->n_values; i++) {
-        if (is_same(schema->values[i].value, cell)) {
+        if (cells_are_same(schema->values[i].value, cell)) {
             *out = schema->values[i].class;
             return STATUS_OK;
         }
@@ -457,15 +451,21 @@ enum status schema_label(const struct schema *schema, const char *path, int64_t 
                 (long long)line, schema->columns[schema->label].name, cell);
 }
 
-/* z, which a guess that is far off must not make endless. */
-static float scaled(const struct column *column, float value)
+#define Z_MOST 1e6
+
+/* z before it is cut. */
+static double z_of(const struct column *column, double value)
 {
-    static const double most = 1e6;
-    const double z = ((double)value - column->center) / column->scale;
-    return (float)fmin(fmax(z, -most), most);
+    return (value - column->center) / column->scale;
 }
 
-void schema_add_statistics(const struct schema *schema, const float *row, double *sums)
+/* z, which a guess that is far off must not make endless. */
+static double scaled(const struct column *column, double value)
+{
+    return fmin(fmax(z_of(column, value), -Z_MOST), Z_MOST);
+}
+
+void schema_add_statistics(const struct schema *schema, const double *row, double *sums)
 {
     *sums++ += 1;
     for (int i = 0; i < schema->n_columns; i++) {
@@ -474,7 +474,7 @@ void schema_add_statistics(const struct schema *schema, const float *row, double
         if (count > 0 && !isnan(row[i]) && column->kind == COLUMN_CATEGORY) {
             sums[(int)row[i]] += 1;
         } else if (count > 0 && !isnan(row[i])) {
-            const double z = (double)scaled(column, row[i]);
+            const double z = scaled(column, row[i]);
             sums[0] += 1;
             sums[1] += z;
             sums[2] += z * z;
@@ -484,28 +484,28 @@ void schema_add_statistics(const struct schema *schema, const float *row, double
 }
 
 /* Sums that were made inexact on their way still give numbers that can be used. */
-void schema_scales(const struct schema *schema, const float *statistics, float *mean,
-                   float *factor)
+void schema_scales(const struct schema *schema, const double *statistics, double *mean,
+                   double *factor)
 {
-    const float *sums = statistics + 1;
+    const double *sums = statistics + 1;
 
     for (int i = 0; i < schema->n_columns; i++) {
         const struct column *column = &schema->columns[i];
         mean[i] = 0;
         factor[i] = 1;
         if (column->kind == COLUMN_NUMBER && !column->is_plain &&
-            sums[0] > 1e-4F * statistics[0] && sums[0] > 0) {
-            const double m = (double)sums[1] / (double)sums[0];
-            const double variance = (double)sums[2] / (double)sums[0] - m * m;
-            mean[i] = (float)m;
-            factor[i] = variance > 1e-8 ? (float)(1 / sqrt(variance)) : 1;
+            sums[0] > 1e-4 * statistics[0] && sums[0] > 0) {
+            const double m = sums[1] / sums[0];
+            const double variance = sums[2] / sums[0] - m * m;
+            mean[i] = m;
+            factor[i] = variance > 1e-8 ? 1 / sqrt(variance) : 1;
         }
         sums += statistics_of(column);
     }
 }
 
-void schema_encode(const struct schema *schema, const float *row, const float *mean,
-                   const float *factor, float *features)
+void schema_encode(const struct schema *schema, const double *row, const double *mean,
+                   const double *factor, float *features)
 {
     for (int i = 0; i < schema->n_columns; i++) {
         const struct column *column = &schema->columns[i];
@@ -516,11 +516,34 @@ void schema_encode(const struct schema *schema, const float *row, const float *m
             for (int64_t c = 0; c < count; c++)
                 features[c] = is_there && (int64_t)row[i] == c ? 1 : 0;
         } else if (column->kind == COLUMN_NUMBER) {
-            const float z = column->is_plain ? row[i] : scaled(column, row[i]);
-            features[0] = is_there ? (z - mean[i]) * factor[i] : 0;
+            const double z = column->is_plain ? row[i] : scaled(column, row[i]);
+            features[0] = is_there ? (float)((z - mean[i]) * factor[i]) : 0;
             if (column->has_gaps)
                 features[1] = is_there ? 0 : 1;
         }
         features += count;
     }
+}
+
+void schema_measure(const struct schema *schema, int number, const double *rows, int64_t count,
+                    struct schema_spread *out)
+{
+    const struct column *column = &schema->columns[number];
+    double squares = 0;
+
+    *out = (struct schema_spread){ 0 };
+    for (int64_t i = 0; i < count; i++) {
+        const double value = rows[i * schema->n_columns + number];
+        if (isnan(value))
+            continue;
+        out->mean += (value - out->mean) / (double)++out->count;
+        out->largest = fmax(out->largest, fabs(value));
+        out->cut += !column->is_plain && fabs(z_of(column, value)) > Z_MOST;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const double value = rows[i * schema->n_columns + number];
+        if (!isnan(value))
+            squares += (value - out->mean) * (value - out->mean);
+    }
+    out->deviation = sqrt(squares / (double)(out->count > 0 ? out->count : 1));
 }

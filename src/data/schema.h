@@ -61,7 +61,7 @@ struct schema_summary {
     double there;           /* rows that have it */
     double mean, deviation; /* of a number; else NaN */
 };
-void schema_summarize(const struct schema *schema, int column, const float *statistics,
+void schema_summarize(const struct schema *schema, int column, const double *statistics,
                       struct schema_summary *out);
 
 /* How many elements statistics have. */

@@ -58,16 +58,33 @@ MUST_CHECK enum status schema_match(const struct schema *schema, const char *pat
                                     const struct cells *cells, int *out_columns);
 /* What a cell of a number or a category is: the number, or the category's place; NaN where it is missing. */
 MUST_CHECK enum status schema_value(const struct schema *schema, int column, const char *path,
-                                    int64_t line, const char *cell, float *out);
+                                    int64_t line, const char *cell, double *out);
 MUST_CHECK enum status schema_label(const struct schema *schema, const char *path, int64_t line,
                                     const char *cell, int32_t *out);
 
-/* Rows: a float a column, as schema_value gives them; what is skipped and the label are not looked at. */
-void schema_add_statistics(const struct schema *schema, const float *row, double *sums);
+/* Rows: a number a column, as schema_value gives them; what is skipped and the label are not
+ * looked at. Numbers stay doubles until they are standardized: a Unix time has more digits than a
+ * float, its distance from the mean has not. */
+void schema_add_statistics(const struct schema *schema, const double *row, double *sums);
 /* Means and inverse deviations of z, one a column, from statistics. */
-void schema_scales(const struct schema *schema, const float *statistics, float *mean,
-                   float *factor);
-void schema_encode(const struct schema *schema, const float *row, const float *mean,
-                   const float *factor, float *features);
+void schema_scales(const struct schema *schema, const double *statistics, double *mean,
+                   double *factor);
+void schema_encode(const struct schema *schema, const double *row, const double *mean,
+                   const double *factor, float *features);
+
+/* How the numbers of a column lie. */
+struct schema_spread {
+    int64_t count;                   /* of those that are there */
+    double mean, deviation, largest; /* the last of absolute values */
+    int64_t cut;                     /* those whose z is cut */
+};
+/* Measures a column of `count` rows. */
+void schema_measure(const struct schema *schema, int column, const double *rows, int64_t count,
+                    struct schema_spread *out);
+/* Does a float keep less than a thousandth of the deviation? */
+static inline bool schema_loses_digits(double largest, double deviation)
+{
+    return deviation > 0 && largest * 0x1p-24 > 1e-3 * deviation;
+}
 
 #endif /* DATA_SCHEMA_PARTS_H */

@@ -78,6 +78,9 @@ enum status search_fail_unknown(const char *name)
     if (is_name(name) && file_is_folder(name))
         return FAIL(STATUS_NOT_FOUND, "unknown data set \"%s\"; for the folder write ./%s",
                     name, name);
+    if (is_name(name) && file_exists(name))
+        return FAIL(STATUS_NOT_FOUND, "unknown data set \"%s\"; for the file write ./%s", name,
+                    name);
     if (nearest)
         return FAIL(STATUS_NOT_FOUND, "unknown data set \"%s\"; did you mean %s?", name,
                     nearest);
@@ -97,7 +100,8 @@ static enum status fail_absent(const struct dataset_info *info, const char *look
     if (info->source)
         return FAIL(STATUS_NOT_FOUND, "%s: not in %s; run: tutti data fetch %s", name, looked,
                     name);
-    return FAIL(STATUS_NOT_FOUND, "%s: not in %s", name, looked);
+    return FAIL(STATUS_NOT_FOUND, "%s: not in %s; %s, then run: tutti data import FOLDER %s",
+                name, looked, info->origin, name);
 }
 
 /* Looks for a folder of this name in one place. `looked` gets the folder if it is the `first`

@@ -121,7 +121,7 @@ static void test_a_path_is_taken_as_it_is(void)
 
     snprintf(path, sizeof path, "%s/other", data_root);
     CHECK_STATUS(STATUS_NOT_FOUND, search_find(path, &folder));
-    CHECK_MESSAGE("other: no such folder");
+    CHECK_MESSAGE("other: no such file or folder");
     CHECK_OK(file_make_folder(path));
     CHECK_STATUS(STATUS_NOT_FOUND, search_find(path, &folder));
     CHECK_MESSAGE("other: no data set there");

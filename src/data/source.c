@@ -2,6 +2,10 @@
 /* source.c - what all kinds of samples have in common: how lengths are rounded, what counts, picks. */
 #include "data/source.h"
 
+#include "base/strbuf.h"
+
+#include <inttypes.h>
+
 static int64_t round_length(int64_t length, int64_t most)
 {
     const int64_t rounded = (length + SOURCE_ROUND - 1) / SOURCE_ROUND * SOURCE_ROUND;
@@ -26,6 +30,14 @@ int64_t source_weight(const struct source *source, const struct source_how *how,
                       const int64_t *index, int64_t count)
 {
     return source->kind->weight ? source->kind->weight(source, how, index, count) : count;
+}
+
+void source_name(const struct source *source, int64_t index, struct strbuf *out)
+{
+    if (source->kind->name)
+        source->kind->name(source, index, out);
+    else
+        strbuf_printf(out, "%" PRId64, index);
 }
 
 bool source_has_pixels(const struct source *source)

@@ -27,6 +27,7 @@ enum { SOURCE_BYTES = 256 };
 enum source_part { SOURCE_X, SOURCE_X2, SOURCE_Y, SOURCE_PARTS };
 
 struct source;
+struct strbuf;
 struct dataset_info;
 
 /* What a sample depends on besides its number. NULL in its place: as evaluation wants it. */
@@ -50,6 +51,12 @@ struct source_kind {
                  void *x, int32_t *x2, int32_t *y);
     /* The class of a sample; SOURCE_PADDING where samples have none. */
     int32_t (*label)(const struct source *source, int64_t index);
+    /* Where a sample stands in the order of its files: a number that ascends with it. NULL: samples
+     * come in that order. */
+    int64_t (*place)(const struct source *source, int64_t index);
+    /* Adds what a person finds the sample by: its file, its line's number, its id. NULL: the
+     * number of the sample, from 0. */
+    void (*name)(const struct source *source, int64_t index, struct strbuf *out);
     /* Of images that are bytes: C planes of H x W of them, and what each stands for, a table of SOURCE_BYTES for each
      * channel. NULL: they are not. */
     const uint8_t *(*pixels)(const struct source *source, int64_t index);
@@ -61,9 +68,12 @@ struct source {
     int64_t count;
     const struct dataset_info *info;
     const char *path, *fingerprint; /* see dataset_path, dataset_fingerprint */
+    const char *old_fingerprint;    /* as older versions made it, with the folder's name */
     struct shape sample;            /* of x: C, H, W, or the greatest length */
     size_t row_bytes[SOURCE_PARTS]; /* of a sample's parts at most; 0: it has none */
     size_t scratch_bytes;
+    size_t
+        held_bytes; /* of the split in memory, beside pages of files that the system can drop */
     /* Of sequences: samples whose keys are close are of like length; and samples by key, then
      * number, the order in which evaluation reads them. NULL: all are alike. */
     const uint32_t *key;
@@ -97,6 +107,14 @@ static inline int32_t source_label(const struct source *source, int64_t index)
 {
     return source->kind->label(source, index);
 }
+
+static inline int64_t source_place(const struct source *source, int64_t index)
+{
+    return source->kind->place ? source->kind->place(source, index) : index;
+}
+
+/* See source_kind. */
+void source_name(const struct source *source, int64_t index, struct strbuf *out);
 
 /* Can samples be picked? */
 bool source_has_pixels(const struct source *source);

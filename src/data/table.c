@@ -163,6 +163,9 @@ static const struct dataset_info PNEUMONIA_MNIST = {
     .class_names = PNEUMONIA_CLASSES,
     .mean = { 0.5719f },
     .deviation = { 0.1684f },
+    .origin =
+        "take pneumoniamnist.npz from https://medmnist.com and save its arrays as x_train.npy, "
+        "y_train.npy, x_test.npy and y_test.npy",
 };
 
 static const char *const REVIEW_CLASSES[] = { "negative", "positive" };
@@ -175,6 +178,8 @@ static const struct dataset_info IMDB = {
     .test_count = 25000,
     .classes = 2,
     .class_names = REVIEW_CLASSES,
+    .origin = "take the reviews from https://ai.stanford.edu/~amaas/data/sentiment/ and make "
+              "train.tsv and test.tsv, a line each: 0 or 1 (good), a tab, the text",
 };
 
 static const struct dataset_source MULTI30K_SOURCE = {
@@ -226,6 +231,9 @@ static const struct dataset_info WIKITEXT_2 = {
     .title = "WikiText-2: articles of Wikipedia, two million words",
     .format = "plain",
     .tokenizer = "words",
+    .origin =
+        "take wikitext-2-v1.zip from a mirror; it has wiki.train.tokens, wiki.valid.tokens "
+        "and wiki.test.tokens",
 };
 
 static const struct dataset_source GPT2_BPE_SOURCE = {

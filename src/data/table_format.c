@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/cells.h"
 
 static bool ends_with(const char *path, const char *end)
 {
@@ -24,8 +25,7 @@ static bool has_file(const char *folder, const char *name)
     return is_there;
 }
 
-/* The files of a table that has a name. */
-static bool has_known(const char *folder, bool is_libsvm)
+const struct dataset_info *table_format_known(const char *folder, bool is_libsvm)
 {
     for (int i = 0; dataset_table[i]; i++) {
         const struct table_files *table = dataset_table[i]->table;
@@ -35,33 +35,85 @@ static bool has_known(const char *folder, bool is_libsvm)
         for (int f = 0; table->files[f]; f++)
             has_all = has_all && has_file(folder, table->files[f]);
         if (has_all)
-            return true;
+            return dataset_table[i];
     }
-    return false;
+    return NULL;
 }
 
 static bool probe_csv(const char *path)
 {
     if (!file_is_folder(path))
         return ends_with(path, ".csv") && file_exists(path);
-    return has_file(path, "train.csv") || has_known(path, false);
+    return has_file(path, "train.csv") || table_format_known(path, false);
 }
 
 static bool probe_libsvm(const char *path)
 {
     if (!file_is_folder(path))
         return ends_with(path, ".svm") && file_exists(path);
-    return has_file(path, "train.svm") || has_known(path, true);
+    return has_file(path, "train.svm") || table_format_known(path, true);
 }
 
-/* Tables lie as they are: there is nothing to unpack. */
-static enum status refuse_copy(const char *folder, const struct dataset_info *expected,
+/* Copies the file, if it is there, under a name of the target's. */
+static enum status copy_file(const char *path, const char *target, const char *name)
+{
+    char *to, *text;
+    size_t length;
+
+    if (!file_exists(path))
+        return STATUS_OK;
+    TRY(file_read(path, CELLS_BYTES, &text, &length));
+    enum status status = file_join(target, name, &to);
+    if (status == STATUS_OK) {
+        status = file_replace(to, text, length);
+        mem_free(to);
+    }
+    mem_free(text);
+    return status;
+}
+
+static enum status copy_from(const char *folder, const char *target, const char *name)
+{
+    char *path;
+
+    TRY(file_join(folder, name, &path));
+    const enum status status = copy_file(path, target, name);
+    mem_free(path);
+    return status;
+}
+
+/* Tables lie as they are: their files are copied, one file alone as the training file. What is wrong in them is found when
+ * they are opened, as it depends on the column that is the label. */
+static enum status copy_table(const char *path, const struct dataset_info *expected,
+                              const char *target, const char *const names[2])
+{
+    const struct table_files *known = expected ? expected->table : NULL;
+
+    if (!file_is_folder(path))
+        return copy_file(path, target, names[0]);
+    for (int i = 0; known && known->files[i]; i++)
+        TRY(copy_from(path, target, known->files[i]));
+    if (known && known->test)
+        TRY(copy_from(path, target, known->test));
+    for (int i = 0; i < 2 && !known; i++)
+        TRY(copy_from(path, target, names[i]));
+    return STATUS_OK;
+}
+
+static enum status copy_csv(const char *path, const struct dataset_info *expected,
+                            const char *target)
+{
+    static const char *const names[] = { "train.csv", "test.csv" };
+
+    return copy_table(path, expected, target, names);
+}
+
+static enum status copy_libsvm(const char *path, const struct dataset_info *expected,
                                const char *target)
 {
-    (void)expected;
-    (void)target;
-    return FAIL(STATUS_UNSUPPORTED, "%s: a table is used where it lies: --data %s", folder,
-                folder);
+    static const char *const names[] = { "train.svm", "test.svm" };
+
+    return copy_table(path, expected, target, names);
 }
 
 const struct format format_csv = {
@@ -69,7 +121,7 @@ const struct format format_csv = {
     .files = "train.csv and test.csv, or the path of one file",
     .is_table = true,
     .probe = probe_csv,
-    .copy = refuse_copy,
+    .copy = copy_csv,
 };
 
 const struct format format_libsvm = {
@@ -77,5 +129,5 @@ const struct format format_libsvm = {
     .files = "train.svm and test.svm, or the path of one file",
     .is_table = true,
     .probe = probe_libsvm,
-    .copy = refuse_copy,
+    .copy = copy_libsvm,
 };

@@ -17,6 +17,10 @@ struct table_files {
     int features;                   /* LIBSVM: how many there are */
 };
 
+/* The table whose files, under the names they are published by, a folder has; NULL if there is
+ * none. */
+const struct dataset_info *table_format_known(const char *folder, bool is_libsvm);
+
 extern const struct dataset_info table_heart_disease, table_breast_cancer, table_a9a;
 extern const struct format format_csv, format_libsvm;
 

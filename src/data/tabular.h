@@ -50,11 +50,17 @@ MUST_CHECK enum status tabular_known_schema(const char *name, struct schema **ou
 const struct source *tabular_as_source(const struct tabular *tabular);
 const struct schema *tabular_schema(const struct tabular *tabular);
 
-/* Sums over the rows numbered by index[0..count), or, with NULL, over all: schema_statistics floats. */
-MUST_CHECK enum status tabular_statistics(const struct tabular *tabular, const int64_t *index,
-                                          int64_t count, float *out);
+/* Sums over the rows numbered by index[0..count), or, with NULL, over all: schema_statistics
+ * numbers. */
+void tabular_statistics(const struct tabular *tabular, const int64_t *index, int64_t count,
+                        double *out);
 /* Has numbers standardized by statistics, of these rows or others, for all that is read from now on. Not while
  * others read. */
-void tabular_standardize(struct tabular *tabular, const float *statistics);
+void tabular_standardize(struct tabular *tabular, const double *statistics);
+/* Warns of columns whose numbers lose digits as they are standardized now, one line each. */
+void tabular_warn(const struct tabular *tabular);
+/* Warns of those whose statistics are of no use once they are floats, as participants of a
+ * federation send them. */
+void tabular_warn_of_sums(const struct tabular *tabular);
 
 #endif /* DATA_TABULAR_H */

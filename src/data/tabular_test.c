@@ -64,12 +64,13 @@ static void test_standardized_columns_have_mean_0_and_deviation_1(void)
     const struct tabular_config config = { .skip = "id" };
     struct tabular *table;
     double sum = 0, squares = 0, there = 0;
-    float statistics[32], x[4];
+    double statistics[32];
+    float x[4];
     int32_t y;
 
     CHECK_OK(tabular_open(write_table("t.csv", small), DATASET_TRAIN, &config, &table));
     CHECK(schema_statistics(tabular_schema(table)) == 1 + 3 + 2);
-    CHECK_OK(tabular_statistics(table, NULL, 0, statistics));
+    tabular_statistics(table, NULL, 0, statistics);
     CHECK_CLOSE(8, statistics[0], 0);
     tabular_standardize(table, statistics);
     for (int64_t i = 0; i < 8; i++) {
@@ -90,7 +91,8 @@ static void test_statistics_of_parts_add_up(struct rng *rng)
 {
     const struct tabular_config config = { .skip = "id" };
     int64_t part[2][8], n[2] = { 0, 0 };
-    float whole[8], sums[2][8], x[4], z[4];
+    double whole[8], sums[2][8];
+    float x[4], z[4];
     struct tabular *table;
     int32_t y;
 
@@ -100,9 +102,9 @@ static void test_statistics_of_parts_add_up(struct rng *rng)
         part[to][n[to]++] = i;
     }
     const int64_t count = schema_statistics(tabular_schema(table));
-    CHECK_OK(tabular_statistics(table, NULL, 0, whole));
+    tabular_statistics(table, NULL, 0, whole);
     for (int i = 0; i < 2; i++)
-        CHECK_OK(tabular_statistics(table, part[i], n[i], sums[i]));
+        tabular_statistics(table, part[i], n[i], sums[i]);
     for (int64_t i = 0; i < count; i++) {
         sums[0][i] += sums[1][i];
         CHECK_CLOSE(whole[i], sums[0][i], 1e-6);
@@ -112,6 +114,106 @@ static void test_statistics_of_parts_add_up(struct rng *rng)
     tabular_standardize(table, sums[0]);
     read_row(table, 0, z, &y);
     CHECK_CLOSE(x[0], z[0], 1e-5);
+    tabular_close(table);
+}
+
+enum { ROWS = 18 }; /* of 24, those to train on */
+
+/* Reads the features of rows of one number and one label, standardized by their own statistics. */
+static void read_numbers(bool is_libsvm, long long first, float x[ROWS], char fingerprint[65])
+{
+    const struct tabular_config config = { 0 };
+    struct tabular *table;
+    double statistics[4];
+    struct strbuf text;
+    int32_t y;
+
+    strbuf_init(&text, 1 << 16);
+    for (int i = 0; i < 24; i++) {
+        const char *label = i % 2 ? "+1" : "-1";
+        if (is_libsvm)
+            strbuf_printf(&text, "%s 1:%lld\n", label, first + i * i % 17);
+        else
+            strbuf_printf(&text, "%lld,%s\n", first + i * i % 17, label);
+    }
+    CHECK_OK(tabular_open(write_table(is_libsvm ? "t.svm" : "t.csv", text.text), DATASET_TRAIN,
+                          &config, &table));
+    tabular_statistics(table, NULL, 0, statistics);
+    tabular_standardize(table, statistics);
+    CHECK_INT(ROWS, source_count(tabular_as_source(table)));
+    for (int64_t i = 0; i < ROWS; i++)
+        read_row(table, i, x + i, &y);
+    snprintf(fingerprint, 65, "%s", tabular_as_source(table)->fingerprint);
+    tabular_close(table);
+    strbuf_release(&text);
+}
+
+/* A time in seconds has more digits than a float. */
+static void test_a_constant_in_a_column_changes_nothing(void)
+{
+    char near[65], far[65], other[65];
+    float x[ROWS], z[ROWS];
+
+    read_numbers(false, 0, x, near);
+    read_numbers(false, 1700000000, z, far);
+    CHECK(memcmp(x, z, sizeof x) == 0);
+    read_numbers(false, 1700000001, z, other);
+    CHECK(strcmp(far, other) != 0); /* though as floats they are the same */
+    /* Numbers of LIBSVM's files stay as they are, where floats can hold them. */
+    read_numbers(true, 1700000000, z, far);
+    CHECK(memcmp(x, z, sizeof x) == 0);
+    read_numbers(true, 5, z, far);
+    for (int i = 0; i < ROWS; i++)
+        CHECK(z[i] >= 5 && z[i] == floorf(z[i]));
+}
+
+/* Fingerprints are in the checkpoints of runs. Those of older versions have the file's name in
+ * them. */
+static void test_fingerprints_stay(void)
+{
+    const struct tabular_config config = { .skip = "id" };
+    struct tabular *table;
+
+    CHECK_OK(tabular_open(write_table("t.csv", small), DATASET_TRAIN, &config, &table));
+    CHECK_TEXT("c496df013cd8cf5b22c5e67a1077b09421a9ea7199a673c49be513f46c832960",
+               tabular_as_source(table)->old_fingerprint);
+    char own[65];
+    snprintf(own, sizeof own, "%s", tabular_as_source(table)->fingerprint);
+    tabular_close(table);
+    CHECK_OK(tabular_open(write_table("other.csv", small), DATASET_TRAIN, &config, &table));
+    CHECK_TEXT(own, tabular_as_source(table)->fingerprint);
+    tabular_close(table);
+}
+
+/* A LIBSVM file leaves out the columns that are 0 in all of its rows. */
+static void test_a_test_file_may_lack_columns(void)
+{
+    const struct tabular_config config = { 0 };
+    struct tabular *table;
+    char folder[512];
+    float x[3];
+    int32_t y;
+
+    write_table("train.svm", "1 1:2 3:5\n-1 2:1\n");
+    snprintf(folder, sizeof folder, "%s", write_table("test.svm", "-1 1:7\n1 2:3 4:9\n"));
+    *strrchr(folder, '/') = '\0';
+    CHECK_OK(tabular_open(folder, DATASET_TEST, &config, &table));
+    CHECK_INT(3, schema_features(tabular_schema(table)));
+    read_row(table, 0, x, &y);
+    CHECK(x[0] == 7 && x[1] == 0 && x[2] == 0);
+    tabular_close(table);
+}
+
+/* Numbers too long for a double are not the same because their doubles are. */
+static void test_long_numbers_are_names_of_their_own(void)
+{
+    const struct tabular_config config = { .categories = "id" };
+    struct tabular *table;
+
+    CHECK_OK(tabular_open(write_table("t.csv", "id,y\n9007199254740992,a\n9007199254740993,a\n"
+                                               "9007199254740992,b\n9007199254740993,b\n"),
+                          DATASET_TRAIN, &config, &table));
+    CHECK_INT(2, schema_features(tabular_schema(table)));
     tabular_close(table);
 }
 
@@ -167,6 +269,16 @@ static void test_what_does_not_fit_is_named(void)
         { "a,b\n1,2\n2,3\n", NULL, "b", "something else already" },
         { "a,b\n1,2\n2,3\n", NULL, "a", "0 features" },
         { "a\n1\n2\n", NULL, NULL, "one column is no table" },
+        { "a,b\n1,1.5\n2,2.5\n1,3\n", NULL, NULL,
+          "label column b has 3 different numbers in 3 rows, and tutti classifies" },
+        { "a,b\n1,1\n2,2\n3,3\n4,4\n5,5\n6,6\n7,7\n8,8\n9,9\n1,9\n", NULL, NULL,
+          "label column b has 9 different numbers in 10 rows" },
+        { "a,b\n", NULL, NULL, "has no rows below its first line" },
+        { "a,b\n1,x\n-inf,y\n", NULL, NULL, "t.csv:3: column a: \"-inf\" is out of range" },
+        { "a,b\n1,x\n1e30,y\n", NULL, NULL, "t.csv:3: column a: \"1e30\" is out of range" },
+        { "a,b\n1,x\n2,y\n1,z\n", NULL, NULL,
+          "label column b has another value in each of 3 rows" },
+        { "a;b\n1,5;x\n2;y\n", NULL, NULL, "t.csv:2: column a: \"1,5\" has a comma" },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -279,6 +391,12 @@ const struct test tests[] = {
     { .name = "standardized columns have mean 0 and deviation 1",
       .run = test_standardized_columns_have_mean_0_and_deviation_1 },
     { .name = "statistics of parts add up", .property = test_statistics_of_parts_add_up },
+    { .name = "a constant in a column changes nothing",
+      .run = test_a_constant_in_a_column_changes_nothing },
+    { .name = "fingerprints stay", .run = test_fingerprints_stay },
+    { .name = "a test file may lack columns", .run = test_a_test_file_may_lack_columns },
+    { .name = "long numbers are names of their own",
+      .run = test_long_numbers_are_names_of_their_own },
     { .name = "every row is tested in one fold", .run = test_every_row_is_tested_in_one_fold },
     { .name = "a schema goes through JSON", .run = test_a_schema_goes_through_json },
     { .name = "what does not fit is named", .run = test_what_does_not_fit_is_named },

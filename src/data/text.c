@@ -77,6 +77,20 @@ enum status text_open_bpe(const char *folder, struct vocab **out)
     return status;
 }
 
+/* Classes are called by the words in the file, else as the row has them, else by numbers. */
+static void describe_classes(struct text *text)
+{
+    const struct text_data *data = &text->data;
+    const bool has_row = text->known.info && data->classes <= text->known.info->classes;
+
+    text->own = *text->info;
+    if (data->names.name || !has_row) {
+        text->own.classes = data->classes;
+        text->own.class_names = data->names.name;
+    }
+    text->info = &text->own;
+}
+
 static enum status find_files(struct text *text, const char *name)
 {
     const struct task *task = &TASKS[text->config.task];
@@ -85,7 +99,8 @@ static enum status find_files(struct text *text, const char *name)
     TRY(search_find(name, &text->folder));
     for (size_t end = strlen(text->folder); end > 1 && text->folder[end - 1] == '/'; end--)
         text->folder[end - 1] = '\0';
-    text->info = dataset_find(name_of(text->folder));
+    TRY(known_find(name, text->folder, &text->known));
+    text->info = text->known.info;
     TRY(format_detect(text->folder, &format));
     if (!format->text || format->text->kind != task->kind)
         return FAIL(STATUS_USAGE, "%s: is %s; the model learns from %s", name,
@@ -102,7 +117,12 @@ static enum status find_files(struct text *text, const char *name)
                                            .format = format->name };
         text->info = &text->own;
     }
-    return format->text->open(text->folder, text->split, &text->data);
+    TRY(format->text->open(text->folder, text->split, &text->data));
+    if (text->data.label && text->data.classes < 2 && !text->config.any_classes)
+        return FAIL(STATUS_CORRUPT, "%s: all labels are the same", text->data.file[0].path);
+    if (text->data.label)
+        describe_classes(text);
+    return STATUS_OK;
 }
 
 /* Vocabularies -------------------------------------------------------------------------- */
@@ -290,23 +310,30 @@ static void describe_source(struct text *text)
     }
     if (text->config.task == TEXT_CLASSES)
         source->row_bytes[SOURCE_Y] = sizeof(int32_t);
+    for (int side = 0; side < sides; side++) {
+        const struct encoded *own = &text->side[side];
+        const int64_t count = TASKS[text->config.task].is_stream ? 1 : text->data.count;
+        source->held_bytes += (size_t)own->start[count] * sizeof *own->id +
+                              (size_t)(count + 1) * sizeof *own->start;
+    }
     source->kind = &text_kinds[text->config.task];
     source->info = text->info;
     source->path = text->folder;
     source->fingerprint = text->fingerprint;
+    source->old_fingerprint = text->old_fingerprint;
     source->sample = shape_1((int64_t)(source->row_bytes[SOURCE_X] / sizeof(int32_t)));
     source->key = text->key;
     source->by_key = text->by_key;
 }
 
-static void hash_contents(struct text *text)
+static void hash_contents(const struct text *text, const char *name, char out[SHA256_HEX])
 {
     struct sha256 hash;
     char head[512];
 
     snprintf(head, sizeof head, "tutti text 1\n%s\n%d\n%d\n%" PRId64 "\n%" PRId64 "\n%d\n",
-             text->info->name, (int)text->split, (int)text->config.task, text->length[0],
-             text->length[1], text->data.classes);
+             name, (int)text->split, (int)text->config.task, text->length[0], text->length[1],
+             text->data.classes);
     sha256_init(&hash);
     sha256_add(&hash, head, strlen(head));
     for (int side = 0; side < TEXT_SIDES && text->vocab[side]; side++) {
@@ -319,7 +346,31 @@ static void hash_contents(struct text *text)
     }
     if (text->data.label)
         sha256_add(&hash, text->data.label, (size_t)text->data.count * sizeof(int32_t));
-    sha256_end_hex(&hash, text->contents);
+    sha256_end_hex(&hash, out);
+}
+
+/* Names as in hash_names of dataset.c. */
+static void hash_names(struct text *text)
+{
+    const char *folder = name_of(text->folder);
+    const struct dataset_info *known = text->known.info, *called = dataset_find(folder);
+
+    hash_contents(text, known ? known->name : "", text->contents);
+    if (known && known == called)
+        memcpy(text->old_contents, text->contents, sizeof text->contents);
+    else
+        hash_contents(text, called ? called->name : folder, text->old_contents);
+}
+
+static void hash_count(const char *contents, int64_t count, char out[SHA256_HEX])
+{
+    char line[128];
+    struct sha256 hash;
+
+    snprintf(line, sizeof line, "%s\n%" PRId64 "\n", contents, count);
+    sha256_init(&hash);
+    sha256_add(&hash, line, strlen(line));
+    sha256_end_hex(&hash, out);
 }
 
 static enum status check_config(const struct text_config *config)
@@ -342,7 +393,7 @@ static enum status prepare(struct text *text, const char *name)
     TRY(encode(text));
     TRY(is_stream ? measure_stream(text) : measure_documents(text));
     describe_source(text);
-    hash_contents(text);
+    hash_names(text);
     text_limit(text, 0);
     if (text->config.task == TEXT_PAIRS)
         return STATUS_OK; /* its lines are wanted again */
@@ -400,9 +451,6 @@ static int compare_keys(const void *a, const void *b, void *arg)
 
 void text_limit(struct text *text, int64_t limit)
 {
-    char line[128];
-    struct sha256 hash;
-
     text->source.count = limit > 0 && limit < text->whole ? limit : text->whole;
     if (text->by_key) {
         for (int32_t i = 0; i < (int32_t)text->source.count; i++)
@@ -410,10 +458,8 @@ void text_limit(struct text *text, int64_t limit)
         qsort_r(text->by_key, (size_t)text->source.count, sizeof *text->by_key, compare_keys,
                 text->key);
     }
-    snprintf(line, sizeof line, "%s\n%" PRId64 "\n", text->contents, text->source.count);
-    sha256_init(&hash);
-    sha256_add(&hash, line, strlen(line));
-    sha256_end_hex(&hash, text->fingerprint);
+    hash_count(text->contents, text->source.count, text->fingerprint);
+    hash_count(text->old_contents, text->source.count, text->old_fingerprint);
 }
 
 const struct source *text_as_source(const struct text *text)
@@ -431,10 +477,32 @@ int text_classes(const struct text *text)
     return text->data.classes;
 }
 
+enum status text_set_classes(struct text *text, const struct class_list *run)
+{
+    struct text_data *data = &text->data;
+    const struct class_source own = {
+        .path = text->folder,
+        .name = text->info->class_names,
+        .count = data->classes,
+        .are_numbers = !data->names.name,
+    };
+    int32_t *map;
+
+    BUG_ON(text->run || !data->label);
+    TRY(mem_alloc((size_t)own.count, sizeof *map, &map));
+    const enum status status = class_map(&own, run, map);
+    for (int64_t i = 0; i < text->whole && status == STATUS_OK; i++)
+        data->label[i] = map[data->label[i]];
+    mem_free(map);
+    TRY(status);
+    data->classes = text->own.classes = run->count;
+    text->own.class_names = run->name;
+    text->run = run;
+    return STATUS_OK;
+}
+
 const char *text_class_name(const struct text *text, int class, char room[24])
 {
-    if (text->data.names.name)
-        return text->data.names.name[class];
     if (text->info->class_names && class < text->info->classes)
         return text->info->class_names[class];
     snprintf(room, 24, "%d", class);

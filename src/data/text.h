@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/class_map.h"
 #include "data/source.h"
 #include "data/vocab.h"
 
@@ -49,6 +50,8 @@ struct text_config {
     int64_t length
         [TEXT_SIDES]; /* tokens of a sample at most; 0: TEXT_LENGTH for streams, else any */
     int threads;      /* to tokenize; 0: as many as there are processors */
+    bool
+        any_classes; /* labels may all be the same: those of a run are known (text_set_classes) */
     /* Given vocabularies, borrowed while the text lives; NULL: counted from this split. */
     const struct vocab *vocab[TEXT_SIDES];
 };
@@ -69,6 +72,10 @@ const struct source *text_as_source(const struct text *text);
 /* Its vocabulary, the second being the target's; NULL where there is none. Lives as long as the text,
  * or as who gave it. */
 const struct vocab *text_vocab(const struct text *text, int side);
+/* Makes labels those of a run that has these classes, matched by class_map; names and their
+ * number are the run's from now on. `run` is borrowed while the text lives. Not while others
+ * read. */
+MUST_CHECK enum status text_set_classes(struct text *text, const struct class_list *run);
 int text_classes(const struct text *text); /* 0 where samples have no class */
 const char *text_class_name(const struct text *text, int class, char room[24]);
 int64_t text_tokens(const struct text *text,

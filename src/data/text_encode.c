@@ -5,25 +5,32 @@
  * numbers the tokens as it meets them; then the counts are added up, the vocabulary is chosen, and the numbers
  * are replaced. So the result is the same whoever had which piece.
  *
+ * Memory, a byte of text: until all pieces are there 1 to 4 bytes a token (as few as a piece's largest number
+ * takes), then 4 bytes a token more for the whole. Pages of the file are given back before.
+ *
  * A stream is one document; it is cut where no tokenizer has a token across: after a line end, or for
  * GPT-2's before one that follows a visible character.
  */
 #include "data/text_encode.h"
 
 #include "base/mem.h"
+#include "base/notice.h"
 #include "base/pool.h"
+#include "base/room.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { PIECE = 1 << 18, THREADS_MOST = 16, LINE_END = -2 /* becomes <eos> */ };
 
-/* Documents [first, end), and their numbers. */
+/* Documents [first, end), and their numbers less LINE_END, in as few bytes as the largest takes. */
 struct piece {
     int64_t first, end;
     size_t slot; /* whose encoder made them */
-    int32_t *id;
+    void *id;    /* uint8_t, uint16_t or uint32_t */
+    int width;   /* bytes of one */
     size_t count;
 };
 
@@ -39,6 +46,8 @@ struct work {
     int32_t *number[THREADS_MOST]; /* what an encoder's tokens are in the vocabulary */
     struct pool *pool;
     int threads;
+    struct notice notice;
+    _Atomic size_t n_done; /* pieces */
 };
 
 /* Pieces -------------------------------------------------------------------------------- */
@@ -113,6 +122,39 @@ static void encode_lines(struct encoder *encoder, struct text_span span)
     }
 }
 
+/* Takes the encoder's numbers over. */
+static enum status keep_numbers(struct encoder *encoder, struct piece *piece)
+{
+    uint32_t largest = 0;
+
+    for (size_t i = 0; i < encoder->count; i++) {
+        const uint32_t number = (uint32_t)(encoder->id[i] - LINE_END);
+        largest = number > largest ? number : largest;
+    }
+    piece->width = largest <= UINT8_MAX ? 1 : largest <= UINT16_MAX ? 2 : 4;
+    piece->count = encoder->count;
+    TRY(mem_alloc(encoder->count, (size_t)piece->width, &piece->id));
+    for (size_t i = 0; i < encoder->count; i++) {
+        const uint32_t number = (uint32_t)(encoder->id[i] - LINE_END);
+        if (piece->width == 1)
+            ((uint8_t *)piece->id)[i] = (uint8_t)number;
+        else if (piece->width == 2)
+            ((uint16_t *)piece->id)[i] = (uint16_t)number;
+        else
+            ((uint32_t *)piece->id)[i] = number;
+    }
+    encoder_cut(encoder, 0);
+    return STATUS_OK;
+}
+
+static int32_t number_at(const struct piece *piece, size_t i)
+{
+    const uint32_t number = piece->width == 1   ? ((const uint8_t *)piece->id)[i]
+                            : piece->width == 2 ? ((const uint16_t *)piece->id)[i]
+                                                : ((const uint32_t *)piece->id)[i];
+    return (int32_t)number + LINE_END;
+}
+
 static void encode_piece(void *arg, size_t i, size_t slot)
 {
     struct work *work = arg;
@@ -132,7 +174,36 @@ static void encode_piece(void *arg, size_t i, size_t slot)
             encoder_cut(encoder, before + (size_t)config->length);
         work->kept[d] = (int64_t)(encoder->count - before);
     }
-    piece->id = encoder_hand_over(encoder, &piece->count);
+    if (encoder->status == STATUS_OK)
+        encoder->status = keep_numbers(encoder, piece);
+    notice_at(&work->notice, (double)atomic_fetch_add(&work->n_done, 1),
+              (double)work->n_pieces);
+}
+
+/* Those after the first. */
+static void encode_other(void *arg, size_t i, size_t slot)
+{
+    encode_piece(arg, i + 1, slot);
+}
+
+/* As many tokens a byte as the first piece has. */
+static enum status check_room(const struct work *work)
+{
+    const struct encode_config *config = &work->config;
+    const struct piece *first = &work->piece[0];
+    double bytes = 0, all = 0;
+
+    for (int64_t d = 0; d < config->count; d++) {
+        all += (double)config->span[d].length;
+        if (d < first->end)
+            bytes += (double)config->span[d].length;
+    }
+    if (work->n_pieces < 2 || bytes <= 0)
+        return STATUS_OK;
+    const double tokens = (double)first->count * (all / bytes);
+    return room_check(tokens * (first->width + (double)sizeof(int32_t)), config->file->path,
+                      "holding its tokens",
+                      "take a part of it, or --tokenizer words or gpt2 for fewer tokens");
 }
 
 /* A token that the given vocabulary lacks, with no <unk> for it: says where it is. */
@@ -240,18 +311,18 @@ static enum status count_rest(struct work *work)
 /* All together -------------------------------------------------------------------------- */
 
 /* Numbers of the vocabulary in the place of a thread's own, and <eos> in the place of line ends. */
-static void copy_piece(const struct work *work, const struct piece *piece, int32_t line_end,
-                       int32_t *to)
+static void copy_piece(const struct work *work, const struct piece *piece, size_t first,
+                       size_t count, int32_t line_end, int32_t *to)
 {
     const int32_t *number = work->number[piece->slot];
 
-    for (size_t i = 0; i < piece->count; i++) {
-        const int32_t id = piece->id[i];
+    for (size_t i = 0; i < count; i++) {
+        const int32_t id = number_at(piece, first + i);
         to[i] = id == LINE_END ? line_end : number ? number[id] : id;
     }
 }
 
-static enum status join(const struct work *work, struct encoded *out)
+static enum status join(struct work *work, struct encoded *out)
 {
     const int64_t count = work->config.count;
     const struct vocab *vocab = out->vocab ? out->vocab : work->config.vocab;
@@ -264,15 +335,16 @@ static enum status join(const struct work *work, struct encoded *out)
     TRY(mem_alloc((size_t)count + 2, sizeof *out->start,
                   &out->start)); /* a stream may be empty */
     for (size_t p = 0; p < work->n_pieces; p++) {
-        const struct piece *piece = &work->piece[p];
-        struct piece rest = *piece;
+        struct piece *piece = &work->piece[p];
+        size_t first = 0;
         for (int64_t d = piece->first; d < piece->end; d++) {
-            rest.count = (size_t)work->kept[d];
-            copy_piece(work, &rest, line_end, out->id + at);
-            rest.id += rest.count;
+            copy_piece(work, piece, first, (size_t)work->kept[d], line_end, out->id + at);
+            first += (size_t)work->kept[d];
             at += work->config.is_stream || work->kept[d] > 0 ? work->kept[d] : 1;
             out->start[d + 1] = at;
         }
+        mem_free(piece->id);
+        piece->id = NULL;
     }
     if (work->config.is_stream)
         out->start[1] = at;
@@ -295,12 +367,25 @@ static enum status run(struct work *work, struct encoded *out)
         TRY(cut_stream(work));
     TRY(make_pieces(work));
     TRY(pool_create(work->threads, &work->pool));
-    pool_for_slots(work->pool, work->n_pieces, (size_t)work->threads, encode_piece, work);
+    notice_begin(&work->notice, work->config.file->path);
+    if (work->n_pieces > 0) {
+        encode_piece(work, 0, 0);
+        TRY(check_encoders(work));
+        TRY(check_room(work));
+        pool_for_slots(work->pool, work->n_pieces - 1, (size_t)work->threads, encode_other,
+                       work);
+    }
+    notice_end(&work->notice);
     TRY(check_encoders(work));
     if (!work->config.vocab) {
         TRY(count_rest(work));
         TRY(choose_vocab(work, &out->vocab));
     }
+    for (int t = 0; t < work->threads; t++) {
+        size_t count;
+        mem_free(encoder_hand_over(&work->encoder[t], &count));
+    }
+    file_map_forget(&work->config.file->map);
     return join(work, out);
 }
 

@@ -16,6 +16,7 @@ void text_data_release(struct text_data *data)
         text_file_close(&data->file[side]);
     }
     mem_free(data->label);
+    mem_free(data->line);
     names_release(&data->names);
     *data = (struct text_data){ 0 };
 }

@@ -20,6 +20,7 @@ struct text_data {
         rest; /* of plain text that is one file, for training: what is for testing */
     int64_t count;
     int32_t *label; /* of labelled text: the class of each, below `classes` */
+    int64_t *line;  /* of labelled text: the number of its line in the file, from 1 */
     int classes;
     struct names names; /* of the classes, where words are their labels */
 };

@@ -125,6 +125,16 @@ static void read_pairs(const struct source *source, const struct source_how *how
     }
 }
 
+static int64_t place_of_line(const struct source *source, int64_t index)
+{
+    return text_of(source)->data.line[index];
+}
+
+static void name_line(const struct source *source, int64_t index, struct strbuf *out)
+{
+    strbuf_printf(out, "%lld", (long long)text_of(source)->data.line[index]);
+}
+
 static int32_t no_label(const struct source *source, int64_t index)
 {
     (void)source;
@@ -279,7 +289,11 @@ static void read_masked(const struct source *source, const struct source_how *ho
 }
 
 const struct source_kind text_kinds[TEXT_TASKS] = {
-    [TEXT_CLASSES] = { .extents = extend, .read = read_classes, .label = label_classes },
+    [TEXT_CLASSES] = { .extents = extend,
+                       .read = read_classes,
+                       .label = label_classes,
+                       .place = place_of_line,
+                       .name = name_line },
     [TEXT_PAIRS] = { .extents = extend,
                      .weight = weigh_pairs,
                      .read = read_pairs,

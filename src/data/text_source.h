@@ -5,6 +5,7 @@
 
 #include "base/sha256.h"
 #include "data/dataset.h"
+#include "data/known.h"
 #include "data/text_encode.h"
 #include "data/text_format.h"
 
@@ -12,8 +13,10 @@ struct text {
     struct source source; /* first: a source is cast to its text */
     struct text_config config;
     enum text_split split;
+    struct known known;
     const struct dataset_info *info; /* a row of the table, or `own` */
     struct dataset_info own;
+    const struct class_list *run; /* that labels are of; NULL: their own */
     char *folder;
     struct text_data
         data; /* of pairs still with its files; of others the labels and names alone */
@@ -26,6 +29,7 @@ struct text {
     uint32_t *key;
     int32_t *by_key;
     char contents[SHA256_HEX], fingerprint[SHA256_HEX];
+    char old_contents[SHA256_HEX], old_fingerprint[SHA256_HEX]; /* source.h */
 };
 
 extern const struct source_kind text_kinds[TEXT_TASKS];

@@ -187,8 +187,6 @@ static enum status find_classes(const struct lines *train, struct text_data *out
     if (out->classes > FORMAT_CLASSES)
         return FAIL(STATUS_CORRUPT, "%s: has more than %d classes", train->file->path,
                     FORMAT_CLASSES);
-    if (out->classes < 2)
-        return FAIL(STATUS_CORRUPT, "%s: all labels are the same", train->file->path);
     return STATUS_OK;
 }
 
@@ -197,7 +195,7 @@ static enum status find_classes(const struct lines *train, struct text_data *out
 /* Lists the lines of each class, then takes one of each in turn. first[c] and next[i] are line numbers
  * plus 1; 0 ends a list. */
 static void deal(const struct text_data *data, int64_t *first, int64_t *next,
-                 struct text_span *span, int32_t *label)
+                 struct text_span *span, int32_t *label, int64_t *line)
 {
     for (int64_t i = data->count - 1; i >= 0; i--) {
         next[i] = first[data->label[i]];
@@ -209,6 +207,7 @@ static void deal(const struct text_data *data, int64_t *first, int64_t *next,
             if (at < 0)
                 continue;
             span[done] = data->span[0][at];
+            line[done] = data->line[at];
             label[done++] = class;
             first[class] = next[at];
         }
@@ -220,9 +219,11 @@ static enum status interleave(struct text_data *data)
     const size_t count = (size_t)data->count;
     struct text_span *span = NULL;
     int32_t *label = NULL;
-    int64_t *first = NULL, *next = NULL;
+    int64_t *first = NULL, *next = NULL, *line = NULL;
 
     enum status status = mem_alloc(count, sizeof *span, &span);
+    if (status == STATUS_OK)
+        status = mem_alloc(count, sizeof *line, &line);
     if (status == STATUS_OK)
         status = mem_alloc(count, sizeof *label, &label);
     if (status == STATUS_OK)
@@ -230,14 +231,18 @@ static enum status interleave(struct text_data *data)
     if (status == STATUS_OK)
         status = mem_alloc((size_t)data->classes, sizeof *first, &first);
     if (status == STATUS_OK) {
-        deal(data, first, next, span, label);
+        deal(data, first, next, span, label, line);
         struct text_span *old_span = data->span[0];
         int32_t *old_label = data->label;
+        int64_t *old_line = data->line;
         data->span[0] = span;
         data->label = label;
+        data->line = line;
         span = old_span;
         label = old_label;
+        line = old_line;
     }
+    mem_free(line);
     mem_free(first);
     mem_free(next);
     mem_free(label);
@@ -259,6 +264,7 @@ static enum status take_lines(const struct lines *lines, enum part part, struct 
 {
     TRY(mem_alloc((size_t)lines->count, sizeof *out->span[0], &out->span[0]));
     TRY(mem_alloc((size_t)lines->count, sizeof *out->label, &out->label));
+    TRY(mem_alloc((size_t)lines->count, sizeof *out->line, &out->line));
     for (int64_t i = 0; i < lines->count; i++) {
         const struct text_span label = lines->line[i].label;
         const int32_t class = class_of(out, label);
@@ -270,6 +276,7 @@ static enum status take_lines(const struct lines *lines, enum part part, struct 
         if (!is_in(part, i))
             continue;
         out->span[0][out->count] = lines->line[i].text;
+        out->line[out->count] = i + 1;
         out->label[out->count++] = class;
     }
     if (out->count == 0)
