@@ -587,6 +587,15 @@ static enum status measure_body(struct comm *comm, void *arg)
             result.bytes_sent < 0.99 * result.optimum)
             return FAIL(STATUS_CORRUPT, "%s: %g bytes sent, optimum %g", comm_measured_ops[i],
                         result.bytes_sent, result.optimum);
+        const double n = comm_size(comm);
+        if (i == 0 && fabs(result.bus_bytes - 2 * (n - 1) / n * 10000) > 1e-6)
+            return FAIL(STATUS_CORRUPT, "an all_reduce's bus has %g bytes", result.bus_bytes);
+        if (n == 1 && result.bus_bytes != 0)
+            return FAIL(STATUS_CORRUPT, "%s: one rank has a bus", comm_measured_ops[i]);
+        double same = result.us_median;
+        TRY(comm_broadcast(comm, &same, 1, DTYPE_F64, 0));
+        if (same != result.us_median || result.iterations < 5)
+            return FAIL(STATUS_CORRUPT, "%s: ranks have another time", comm_measured_ops[i]);
     }
     return STATUS_OK;
 }

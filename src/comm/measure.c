@@ -10,6 +10,7 @@
  */
 #include "comm/measure.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,10 +19,12 @@
 #include "base/rng.h"
 #include "comm/algorithm.h"
 
-enum { WARM_UPS = 3, LEAST = 5, MOST = 20000, BATCH = 50 };
+enum { WARM_UPS = 3, LEAST = 5, MOST = 20000, BATCH = 1000 };
 enum { CODEC_NODES = 64, CODEC_STEPS = 1000 };
 
 static const double usual_seconds = 0.4;
+static const double warm_up_ns = 10e6; /* at least, and WARM_UPS calls */
+static const double batch_ns = 1e6;    /* of little data: of calls that are timed together */
 
 enum measured {
     ALL_REDUCE,
@@ -74,15 +77,15 @@ static enum status call_once(struct comm *comm, int op, char *data, char *more, 
     return comm_barrier(comm);
 }
 
+/* One call's share of `batch` calls. */
 static enum status time_once(struct comm *comm, int op, void *data, char *more, size_t count,
-                             double *out_ns)
+                             int batch, double *out_ns)
 {
     const float value = (float)comm_rank(comm);
 
     for (size_t i = 0; i < count; i++)
         ((float *)data)[i] = value;
     TRY(comm_barrier(comm));
-    const int batch = count * sizeof(float) <= COMM_SMALL_BYTES ? BATCH : 1;
     const int64_t start = clock_ns();
     for (int i = 0; i < batch; i++)
         TRY(call_once(comm, op, data, more, count));
@@ -135,44 +138,75 @@ static enum status count_bytes(struct comm *comm, int op, char *data, char *more
     return comm_all_reduce(comm, out, 1, DTYPE_F64, COMM_OP_MAX);
 }
 
+/* How a measurement is made, the same on all ranks: calls timed together, and how often. */
+struct repeats {
+    int32_t batch, count;
+};
+
+/* Warms up until calls have taken long enough to tell how often they fit into `seconds`. */
+static enum status find_repeats(struct comm *comm, int op, char *data, char *more, size_t count,
+                                double seconds, struct repeats *out)
+{
+    const bool is_small = count * sizeof(float) <= COMM_SMALL_BYTES;
+    const int64_t start = clock_ns();
+    double took = 0, calls = 0;
+    int32_t is_warm = 0;
+    int n = 0;
+
+    while (!is_warm) {
+        double once;
+        TRY(time_once(comm, op, data, more, count, 1, &once));
+        took += once;
+        calls++;
+        n++;
+        is_warm = n >= WARM_UPS && (double)(clock_ns() - start) >= warm_up_ns;
+        TRY(comm_broadcast(comm, &is_warm, 1, DTYPE_I32, 0));
+    }
+    const double each = took / calls + 1, around = (double)(clock_ns() - start) / calls - each;
+    const double batch = is_small ? fmin(fmax(batch_ns / each, 1), BATCH) : 1;
+    const double fit = seconds * 1e9 / (batch * each + fmax(around, 0));
+    *out = (struct repeats){ .batch = (int32_t)batch,
+                             .count = (int32_t)fmin(fmax(fit, LEAST), MOST) };
+    return comm_broadcast(comm, out, 2, DTYPE_I32, 0);
+}
+
+/* A call takes from its first rank's beginning to its last rank's end: a rank that leaves the barrier
+ * late finds the others' work done, so its own time may be next to nothing. */
+static enum status time_calls(struct comm *comm, int op, char *data, char *more, size_t count,
+                              struct repeats repeats, double *times)
+{
+    for (int i = 0; i < repeats.count; i++)
+        TRY(time_once(comm, op, data, more, count, repeats.batch, &times[i]));
+    TRY(comm_all_reduce(comm, times, (size_t)repeats.count, DTYPE_F64, COMM_OP_MAX));
+    qsort(times, (size_t)repeats.count, sizeof(*times), compare_doubles);
+    return STATUS_OK;
+}
+
 static enum status measure(struct comm *comm, int op, char *data, char *more, size_t count,
                            double seconds, struct comm_measurement *out)
 {
-    double *times, took = 0, result[2], sent;
-    int32_t n;
+    double *times, took, sent;
+    struct repeats repeats;
 
-    TRY(time_once(comm, op, data, more, count, &took)); /* touches the memory */
+    TRY(time_once(comm, op, data, more, count, 1, &took)); /* touches the memory */
     const char *algorithm = op < BARRIER ? comm_last_algorithm(comm) : "";
     TRY(count_bytes(comm, op, data, more, count, &sent));
-    const int64_t start = clock_ns();
-    for (int i = 0; i < WARM_UPS; i++)
-        TRY(time_once(comm, op, data, more, count, &took));
-    const double fit = seconds * 1e9 * WARM_UPS / (double)(clock_ns() - start + 1000);
-    n = fit < LEAST ? LEAST : fit > MOST ? MOST : (int32_t)fit;
-    TRY(comm_broadcast(comm, &n, 1, DTYPE_I32, 0));
-
-    TRY(mem_alloc((size_t)n, sizeof(*times), &times));
-    enum status status = STATUS_OK;
-    for (int i = 0; i < n && status == STATUS_OK; i++)
-        status = time_once(comm, op, data, more, count, &times[i]);
-    if (status == STATUS_OK) {
-        qsort(times, (size_t)n, sizeof(*times), compare_doubles);
-        result[0] = times[n / 2] / 1000;
-        result[1] = times[n * 9 / 10] / 1000;
-        /* A broadcast's root may be done before anybody has received. */
-        status = op == BROADCAST ? comm_all_reduce(comm, result, 2, DTYPE_F64, COMM_OP_MAX)
-                                 : comm_broadcast(comm, result, 2, DTYPE_F64, 0);
-    }
+    TRY(find_repeats(comm, op, data, more, count, seconds, &repeats));
+    TRY(mem_alloc((size_t)repeats.count, sizeof(*times), &times));
+    const enum status status = time_calls(comm, op, data, more, count, repeats, times);
+    const double optimum = optimum_of(op, comm_size(comm), (double)(count * sizeof(float)));
+    if (status == STATUS_OK)
+        *out = (struct comm_measurement){
+            .us_median = times[repeats.count / 2] / 1000,
+            .us_p90 = times[(int64_t)repeats.count * 9 / 10] / 1000,
+            .algorithm = algorithm,
+            .iterations = repeats.batch * repeats.count,
+            .bytes_sent = sent,
+            .optimum = optimum,
+            .bus_bytes = op == PING ? 2 * optimum : optimum,
+        };
     mem_free(times);
-    TRY(status);
-    *out = (struct comm_measurement){ .us_median = result[0],
-                                      .us_p90 = result[1],
-                                      .algorithm = algorithm,
-                                      .iterations = n,
-                                      .bytes_sent = sent,
-                                      .optimum = optimum_of(op, comm_size(comm),
-                                                            (double)(count * sizeof(float))) };
-    return STATUS_OK;
+    return status;
 }
 
 static int op_of(const char *name)

@@ -9,11 +9,14 @@
 #include "comm/comm.h"
 
 struct comm_measurement {
-    double us_median, us_p90; /* of one call, on rank 0; a broadcast: on the slowest rank */
+    double us_median, us_p90; /* of one call, on the rank that takes longest */
     const char *algorithm;    /* "" for barrier and ping */
-    int iterations;
-    double bytes_sent; /* by the rank that sent most, in one call */
-    double optimum;    /* the least that such a call can do with */
+    int iterations;           /* calls that were timed */
+    double bytes_sent;        /* by the rank that sent most, in one call */
+    double optimum;           /* the least that such a call can do with */
+    /* Bytes that cross a rank's link one after the other in a call: over its time that is the bus
+     * bandwidth, which nccl-tests prints, too: all_reduce 2 (n - 1) / n of its bytes. 0: one rank. */
+    double bus_bytes;
 };
 
 /* Names for comm_measure, ended by NULL. */

@@ -362,11 +362,8 @@ static enum status make_room(struct exec *exec, const struct source *source, int
 {
     const struct graph_roles *roles = eval_roles(exec);
 
-    if (!exec->confusion && roles->correct && roles->output->shape.rank == 2) {
-        const size_t classes = (size_t)roles->output->shape.dim[1];
-        TRY(mem_alloc(classes * classes, sizeof *exec->confusion, &exec->confusion));
-        exec->classes = (int)classes;
-    }
+    if (roles->correct && roles->output->shape.rank == 2)
+        exec->classes = (int)roles->output->shape.dim[1];
     if (n_batches > exec->eval_capacity) {
         const size_t batches = (size_t)n_batches;
         const size_t samples = exec->classes ? batches * EVAL_ROWS : 0;
@@ -401,21 +398,15 @@ static enum status check_samples(const struct exec *exec, const struct source *s
                 shape_print(&source->sample, there), shape_print(&wanted, here));
 }
 
-static void count_answers(struct exec *exec, const struct source *source, int64_t *out_top5)
+static int64_t count_top5(const struct exec *exec, const struct source *source)
 {
-    const size_t classes = (size_t)exec->classes;
+    int64_t top5 = 0;
 
-    if (!classes)
-        return;
-    memset(exec->confusion, 0, classes * classes * sizeof *exec->confusion);
-    for (int64_t i = 0; i < source_count(source); i++) {
-        const struct answer *answer = &exec->eval_answers[i];
+    for (int64_t i = 0; exec->classes && i < source_count(source); i++) {
         const int32_t label = source_label(source, i);
-        if (label < 0 || label >= exec->classes)
-            continue;
-        exec->confusion[(size_t)label * classes + (size_t)answer->class]++;
-        *out_top5 += answer->place < TOP;
+        top5 += label >= 0 && label < exec->classes && exec->eval_answers[i].place < TOP;
     }
+    return top5;
 }
 
 /* Of all samples, in the order of evaluation. */
@@ -558,7 +549,7 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
         result.correct += (double)exec->eval_corrects[b];
     }
     result.loss = result.weight ? result.loss / (double)result.weight : 0;
-    count_answers(exec, source, &result.top5);
+    result.top5 = count_top5(exec, source);
     *out = result;
     /* Nobody may write new results before all have read these. */
     return exec_settle(exec);
@@ -569,10 +560,9 @@ void exec_keep_outputs(struct exec *exec, float *out)
     exec->eval_outputs = out;
 }
 
-const int64_t *exec_confusion(const struct exec *exec, int *out_classes)
+int exec_classes(const struct exec *exec)
 {
-    *out_classes = exec->classes;
-    return exec->confusion;
+    return exec->classes;
 }
 
 int32_t exec_answer(const struct exec *exec, int64_t sample, float *out_score)

@@ -65,15 +65,15 @@ static enum status count_plainly(struct comm *comm, void *arg)
     const struct job *job = arg;
     const struct exec_config config = job_config(job, comm);
     const int64_t count = dataset_count(job->dataset);
-    int64_t confusion[CLASSES * CLASSES] = { 0 }, top5 = 0, right = 0;
+    int64_t confusion[CLASSES * CLASSES] = { 0 }, counted[CLASSES * CLASSES];
+    int64_t top5 = 0, right = 0;
     static float logits[EXEC_PREDICT * CLASSES], kept[COUNTED * CLASSES];
     struct exec_result result;
     struct exec *exec;
-    int classes;
 
     TRY(exec_create(&config, &exec));
     enum status status = job->count_from ? exec_init_params(exec) : STATUS_OK; /* else zeros */
-    if (status == STATUS_OK && exec_confusion(exec, &classes))
+    if (status == STATUS_OK && exec_classes(exec))
         status = FAIL(STATUS_MISMATCH, "something is counted before anything was evaluated");
     for (int twice = 0; twice < 2 && status == STATUS_OK; twice++) {
         exec_keep_outputs(exec, twice ? NULL : kept);
@@ -100,9 +100,10 @@ static enum status count_plainly(struct comm *comm, void *arg)
         for (int place = 0; place < 5; place++)
             top5 += order[place] == label;
     }
-    const int64_t *counted = exec_confusion(exec, &classes);
+    if (status == STATUS_OK)
+        count_answers(exec, job->dataset, counted);
     if (status == STATUS_OK &&
-        (classes != CLASSES || memcmp(counted, confusion, sizeof confusion) != 0 ||
+        (exec_classes(exec) != CLASSES || memcmp(counted, confusion, sizeof confusion) != 0 ||
          result.top5 != top5 || result.correct != (double)right))
         status =
             FAIL(STATUS_MISMATCH, "%lld and %lld of the first five, %g and %lld right",
@@ -138,7 +139,6 @@ static enum status reconstruct(struct comm *comm, void *arg)
     const int64_t index[] = { 2, 0 };
     float first[PIXELS], both[2 * PIXELS];
     struct exec *exec;
-    int classes;
 
     TRY(exec_create(&config, &exec));
     enum status status = exec_init_params(exec);
@@ -148,7 +148,7 @@ static enum status reconstruct(struct comm *comm, void *arg)
         status = exec_predict(exec, dataset_as_source(job->dataset), index + 1, 1, first);
     if (status == STATUS_OK && memcmp(first, both + PIXELS, sizeof first) != 0)
         status = FAIL(STATUS_MISMATCH, "a sample's output depends on its neighbours");
-    if (status == STATUS_OK && (exec_confusion(exec, &classes) || classes))
+    if (status == STATUS_OK && exec_classes(exec))
         status = FAIL(STATUS_MISMATCH, "a model without classes has some");
     exec_destroy(exec);
     return status;

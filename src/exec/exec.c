@@ -612,7 +612,6 @@ void exec_destroy(struct exec *exec)
     mem_free(exec->parts);
     mem_free(exec->gathers.item);
     norms_destroy(exec);
-    mem_free(exec->confusion);
     mem_free(exec);
 }
 

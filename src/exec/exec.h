@@ -192,12 +192,10 @@ MUST_CHECK enum status exec_evaluate(struct exec *exec, const struct source *sou
 /* From now on exec_evaluate also writes each sample's output, in plain row-major order, to `out`; NULL
  * ends it. For a job of one rank: a rank writes those it has computed. */
 void exec_keep_outputs(struct exec *exec, float *out);
-/* What the last exec_evaluate of a classifier counted: samples[label * classes + answer]. The answer
- * is the first of the largest logits. NULL before the first, and where the model has no classes.
- * Borrowed until the next. */
-const int64_t *exec_confusion(const struct exec *exec, int *out_classes);
-/* Its answer for a sample, and how sure it was: of two classes the logit of class 1 less that of class 0,
- * of more the softmax of the answer's. */
+/* Classes of the last exec_evaluate: 0 before the first, and where the model is no classifier. */
+int exec_classes(const struct exec *exec);
+/* Its answer for a sample, the first of the largest logits, and how sure it was: of two classes the
+ * logit of class 1 less that of class 0, of more the softmax of the answer's. */
 int32_t exec_answer(const struct exec *exec, int64_t sample, float *out_score);
 
 /* The output of some samples in plain row-major order, `count` at most EXEC_PREDICT. Not collective: on
@@ -241,6 +239,8 @@ int exec_own_states(const struct exec *exec);
 
 /* Collective: initial values from the seed. */
 MUST_CHECK enum status exec_init_params(struct exec *exec);
+/* Initial numbers of a VALUE_UNUSED, the one numbered `index` of its graph, as files have them. */
+void exec_draw_unused(uint64_t seed, int index, const struct value *value, float *out);
 /* Collective: exec_settle; and parameters and state that rank 0 has set are on every machine. */
 MUST_CHECK enum status exec_publish(struct exec *exec);
 /* Collective: exec_settle; and rank 0 sees all state, and all parameters. */

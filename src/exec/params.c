@@ -204,6 +204,13 @@ static void draw_param(uint64_t seed, int p, const struct value *value, float *o
     }
 }
 
+void exec_draw_unused(uint64_t seed, int index, const struct value *value, float *out)
+{
+    enum { FIRST = 1 << 24 }; /* no parameter that is trained has such a number */
+
+    draw_param(seed, FIRST + index, value, out);
+}
+
 static int64_t largest_param(const struct exec *exec)
 {
     int64_t largest = 0;

@@ -289,8 +289,7 @@ struct exec {
     int64_t predict_count;
     float *predict_out;
 
-    int64_t *confusion; /* of the last evaluation, classes x classes */
-    int classes;        /* logits a sample; 0: no classifier */
+    int classes; /* of the last evaluation: logits a sample; 0: no classifier */
 };
 
 /* Accounts -------------------------------------------------------------------------------- */

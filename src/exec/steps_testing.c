@@ -247,6 +247,16 @@ enum status job_train(const struct job *job, struct exec *exec, struct comm *com
     return exec_hash(exec, out->hash);
 }
 
+void count_answers(const struct exec *exec, const struct dataset *dataset,
+                   int64_t confusion[CLASSES * CLASSES])
+{
+    memset(confusion, 0, CLASSES * CLASSES * sizeof *confusion);
+    for (int64_t i = 0; exec_classes(exec) == CLASSES && i < dataset_count(dataset); i++) {
+        float score;
+        confusion[dataset_label(dataset, i) * CLASSES + exec_answer(exec, i, &score)]++;
+    }
+}
+
 enum status job_run_rank(struct comm *comm, void *arg)
 {
     struct job *job = arg;
@@ -258,10 +268,8 @@ enum status job_run_rank(struct comm *comm, void *arg)
     enum status status = job_train(job, exec, comm, out);
     if (status == STATUS_OK && job->dataset)
         status = exec_evaluate(exec, dataset_as_source(job->dataset), &out->evaluation);
-    int classes;
-    const int64_t *confusion = exec_confusion(exec, &classes);
-    if (confusion && classes == CLASSES)
-        memcpy(out->confusion, confusion, sizeof out->confusion);
+    if (status == STATUS_OK && job->dataset)
+        count_answers(exec, job->dataset, out->confusion);
     exec_destroy(exec);
     return status;
 }

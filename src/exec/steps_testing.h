@@ -65,6 +65,11 @@ struct outcome setup_run_on(struct setup *setup, int ranks, int threads,
 void outcome_check_same(const struct setup *setup, const struct outcome *a,
                         const struct outcome *b);
 
+/* The confusion matrix of the last evaluation, which was on `dataset`: [truth * CLASSES + answer];
+ * zeros if the model has not CLASSES classes. */
+void count_answers(const struct exec *exec, const struct dataset *dataset,
+                   int64_t confusion[CLASSES * CLASSES]);
+
 /* For tests with a rank of their own: graphs and choices of kernels; `setup` is borrowed. */
 void job_make(const struct setup *setup, struct job *job);
 void job_release(struct job *job);

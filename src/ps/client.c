@@ -15,6 +15,12 @@ static enum status failure(const struct ps_client *client)
     return status_set(client->status, client->text);
 }
 
+static void note_meeting(const struct ps_client *client, const char *point)
+{
+    if (client->config.at_meeting)
+        client->config.at_meeting(client->config.at_meeting_arg, point);
+}
+
 /* How long somebody has waited. Time in which the job was stopped does not count. */
 struct patience {
     int64_t waited_ns, last_ns;
@@ -52,6 +58,7 @@ static enum status hand(struct ps_client *client, enum command what, const struc
     struct patience patience = { .waited_ns = what == COMMAND_STAND ? INT64_MIN / 2 : 0 };
     enum status status;
 
+    note_meeting(client, "command");
     pthread_mutex_lock(&client->lock);
     status = failure(client);
     while (status == STATUS_OK && client->command != COMMAND_NONE)
@@ -97,6 +104,7 @@ static void hand_over(struct ps_client *client, int bucket)
 {
     const uint64_t clock = atomic_load_explicit(&client->clock, memory_order_relaxed);
 
+    note_meeting(client, "push");
     atomic_store_explicit(&client->buckets[bucket].clock, clock, memory_order_relaxed);
     atomic_fetch_add_explicit(&client->buckets[bucket].pushed, 1, memory_order_release);
     transport_ring(client->config.transport);
@@ -182,10 +190,11 @@ static bool is_dismissed(struct ps_client *client)
 }
 
 /* The clock that a spare begins with in the place of a worker. */
-static enum status find_clock(struct ps_client *client, int place, uint64_t *out)
+static enum status find_clock(struct ps_client *client, int place, uint64_t first,
+                              uint64_t *out)
 {
     const int others = client->config.workers - client->config.spares;
-    uint64_t slowest = UINT64_MAX;
+    uint64_t slowest = UINT64_MAX, next = first;
     struct ps_stats *stats;
 
     TRY(mem_alloc(1, sizeof(*stats), &stats));
@@ -196,8 +205,8 @@ static enum status find_clock(struct ps_client *client, int place, uint64_t *out
             slowest = stats->clock[w];
     }
     BUG_ON(place < 1 || place >= others);
-    *out =
-        slowest < UINT64_MAX && slowest > stats->clock[place] ? slowest : stats->clock[place];
+    next = stats->clock[place] > next ? stats->clock[place] : next;
+    *out = slowest < UINT64_MAX && slowest > next ? slowest : next;
     mem_free(stats);
     return status;
 }
@@ -218,14 +227,18 @@ static enum status await_all(struct ps_client *client)
     return status;
 }
 
-enum status ps_stand(struct ps_client *client, int *out_worker, uint64_t *out_step)
+enum status ps_stand(struct ps_client *client, uint64_t first, uint64_t end, int *out_worker,
+                     uint64_t *out_step)
 {
     *out_worker = -1;
     TRY(command(client, COMMAND_STAND));
     const int place = command_place(client);
     if (place < 0 || is_dismissed(client))
         return STATUS_OK;
-    TRY(find_clock(client, place, out_step));
+    TRY(find_clock(client, place, first, out_step));
+    if (*out_step >=
+        end) /* the worker was lost after its last clock, or all others are there */
+        return STATUS_OK;
     TRY(ps_begin(client, *out_step));
     TRY(await_all(client));
     *out_worker = is_dismissed(client) ? -1 : place;

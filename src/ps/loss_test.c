@@ -12,6 +12,7 @@
 
 /* What the ranks and the test share. */
 struct shared {
+    _Atomic int gate;
     struct ps_stats stats;
     _Atomic uint64_t ticked[TOY_WORKERS];
     float final[1 << 16];
@@ -127,6 +128,63 @@ static void test_a_killed_worker_leaves_the_others(struct rng *rng)
     munmap(shared, sizeof(*shared));
 }
 
+/* A server that does nothing from the moment that a worker is about to die until it is dead. */
+struct holder {
+    struct toy *toy;
+    struct transport *transport;
+};
+
+static void hold_server(void *arg, const char *point)
+{
+    const struct holder *holder = arg;
+    int ready = GATE_READY;
+
+    (void)point;
+    if (!atomic_compare_exchange_strong(holder->toy->gate, &ready, GATE_HELD))
+        return;
+    while (!transport_lost(holder->transport, holder->toy->dies, NULL))
+        (void)usleep(100);
+}
+
+static enum status held_rank(struct transport *transport, void *arg)
+{
+    struct holder *holder = arg;
+    struct toy *toy = holder->toy;
+
+    holder->transport = transport;
+    if (transport_rank(transport) >= toy->config.workers) {
+        toy->config.at_meeting = hold_server;
+        toy->config.at_meeting_arg = holder;
+    }
+    return toy_rank(transport, toy);
+}
+
+/* The server learns of the pushes and of the loss in one look. */
+static void test_a_worker_killed_after_its_pushes_holds_nobody_up(struct rng *rng)
+{
+    struct shared *shared = make_shared();
+    struct toy toy;
+    struct holder holder = { .toy = &toy };
+
+    toy_make_whole(&toy, rng, 2);
+    toy.config.policy = rng_below(rng, 2) ? PS_ASYNC : PS_BOUNDED;
+    toy.config.bound = 2;
+    toy.config.stall_timeout = 2;
+    toy.clocks = 8;
+    toy.ticked = shared->ticked;
+    toy.dies = 1;
+    toy.dies_at = 1 + rng_below(rng, 4);
+    toy.gate = &shared->gate;
+    toy.uses_room = rng_below(rng, 2);
+    const struct launch_config launch = { .size = 3,
+                                          .flat = rng_below(rng, 2),
+                                          .shared_bytes = (size_t)256 << 20 };
+    CHECK_OK(launch_ranks(&launch, held_rank, &holder));
+    CHECK_INT(toy.clocks, shared->ticked[0]);
+    CHECK_INT(toy.dies_at, shared->ticked[1]);
+    munmap(shared, sizeof(*shared));
+}
+
 static void test_a_spare_takes_the_place_of_a_lost_worker(struct rng *rng)
 {
     struct shared *shared = make_shared();
@@ -203,6 +261,8 @@ const struct test tests[] = {
     { "a server without replica is named", .run = test_a_server_without_replica_is_named },
     { "a killed server loses no push", .property = test_a_killed_server_loses_no_push },
     { "a killed worker leaves the others", .property = test_a_killed_worker_leaves_the_others },
+    { "a worker killed after its pushes holds nobody up",
+      .property = test_a_worker_killed_after_its_pushes_holds_nobody_up },
     { "a spare takes the place of a lost worker",
       .property = test_a_spare_takes_the_place_of_a_lost_worker },
     { 0 },

@@ -36,13 +36,14 @@ uint64_t policy_slowest(const struct server *server)
     return slowest;
 }
 
-/* The push is dealt with. What came of it in frames is counted anew for the next. */
-static void owe(struct seat *seat, uint64_t due)
+/* The push is dealt with. What came of it in frames is counted anew for the next. A worker that was lost after it is owed
+ * nothing: it would read the values for ever. */
+static void owe(const struct server *server, struct seat *seat, uint64_t due)
 {
     if (seat->memory && seat->held->slice->is_table)
         memset(seat->rows.counts, 0, 2 * TREE_DEPTH * sizeof(int64_t));
     seat->is_pending = false;
-    seat->is_owed = true;
+    seat->is_owed = !server->members[seat->worker].is_gone;
     seat->due = due;
 }
 
@@ -66,7 +67,7 @@ static void leave_late(struct server *server, struct held *held)
         if (!seat->is_pending || seat->clock >= held->clock)
             continue;
         server->stats.server[server->number].dropped += seat->applied <= seat->clock;
-        owe(seat, held->clock);
+        owe(server, seat, held->clock);
     }
 }
 
@@ -109,7 +110,7 @@ static enum status apply_step(struct server *server, struct held *held)
     for (int i = 0; i < n; i++) {
         due[i]->is_summed = false;
         due[i]->applied = held->clock;
-        owe(due[i], held->clock);
+        owe(server, due[i], held->clock);
     }
     return end_update(server, held, -1);
 }
@@ -142,7 +143,7 @@ static enum status apply_each(struct server *server, struct held *held,
             apply(server, held, seat);
             seat->applied = seat->clock + 1;
         }
-        owe(seat, seat->clock + 1);
+        owe(server, seat, seat->clock + 1);
         if (is_new)
             TRY(end_update(server, held, seat->worker));
     }

@@ -101,7 +101,8 @@ struct ps_config {
      * ends; 0: any. */
     double stall_timeout;
     size_t room; /* bytes of shared memory that this worker wants for itself: ps_room */
-    /* For tests of faults: called with a name where ranks meet. NULL: none. */
+    /* For tests of faults: called with a name where ranks meet: by a server, and by a worker before it pushes or
+     * asks. NULL: none. */
     void (*at_meeting)(void *arg, const char *point);
     void *at_meeting_arg;
 };
@@ -109,6 +110,13 @@ struct ps_config {
 /* Is it possible? STATUS_USAGE with the reason if not: more servers than slices, backup without PS_STEP,
  * bound 0, replicas without a second server, ... Looks at nothing but the config; transport may be NULL. */
 MUST_CHECK enum status ps_check(const struct ps_config *config);
+
+/* What a worker says with a tick, and sums of it. */
+struct ps_tick {
+    double loss, correct;    /* sums over the samples, or whatever the caller adds up */
+    int64_t samples, weight; /* likewise */
+    uint32_t bits;           /* added bit by bit */
+};
 
 /* Statistics ------------------------------------------------------------------------------------ */
 
@@ -137,6 +145,7 @@ struct ps_stats {
     uint64_t clock[PS_WORKERS]; /* clocks that each has ticked */
     bool lost[PS_WORKERS];
     bool standing[PS_WORKERS]; /* spares that nobody has needed so far */
+    struct ps_tick all;        /* of all clocks and workers since ps_begin */
     uint64_t largest_spread; /* between the clock that a worker begins and the slowest one's */
     struct ps_spread spread[PS_SPREAD]; /* over time, evenly thinned out */
     int n_spread;
@@ -175,10 +184,12 @@ MUST_CHECK enum status ps_put(struct ps_client *client, int state, const float *
 MUST_CHECK enum status ps_get(struct ps_client *client, int state, float *vector);
 
 /* A spare, in the place of ps_begin: waits until a worker that it may stand in for is lost, takes its place, and has values of all
- * buckets; or until the others have come to the end. *out_worker: whose place it has, or -1: it is over. *out_step: the
- * next clock, no earlier than that of the slowest who is there: it is nobody they would have to wait for.
+ * buckets; or until the others have come to the end. *out_worker: whose place it has, or -1: nothing is left to do.
+ * *out_step: the next clock, no earlier than `first`, with which workers begin, and that of the slowest who is there: it is
+ * nobody they would have to wait for. Clocks end before `end`.
  * Spare k of K stands in for the workers 1 + k, 1 + k + K, ... */
-MUST_CHECK enum status ps_stand(struct ps_client *client, int *out_worker, uint64_t *out_step);
+MUST_CHECK enum status ps_stand(struct ps_client *client, uint64_t first, uint64_t end,
+                                int *out_worker, uint64_t *out_step);
 
 /* The next clock is `step` (which schedules and corrections are of); all workers say the same. Servers give
  * values once worker 0 has said so. */
@@ -203,18 +214,13 @@ MUST_CHECK enum status ps_push_rows(struct ps_client *client, int bucket,
 /* Waits until bucket b's values for this clock are in memory.params. Does nothing the second time. */
 MUST_CHECK enum status ps_await(struct ps_client *client, int bucket);
 
-/* What a worker says with a tick, and sums of it. */
-struct ps_tick {
-    double loss, correct;    /* sums over the samples, or whatever the caller adds up */
-    int64_t samples, weight; /* likewise */
-    uint32_t bits;           /* added bit by bit */
-};
 struct ps_heard {
     uint64_t
         clock; /* the worker goes on with. With backup it may have jumped: it was too late */
     struct ps_tick sum; /* PS_STEP: of this clock, all workers that came in time */
-    struct ps_tick
-        all; /* of all clocks and workers since ps_begin, as far as it is known here */
+    /* Of all clocks and workers since ps_begin, as far as it is known here; PS_STEP: that came in
+     * time. */
+    struct ps_tick all;
     uint64_t low,
         high; /* clocks ticked by the slowest and the fastest worker, as far as it is known */
     int lost; /* workers */

@@ -421,10 +421,43 @@ static enum status compare(const struct worker *worker, int b, uint64_t round)
     return STATUS_OK;
 }
 
+/* What the client's thread does about a push takes time, which ps_times has when it is on its way. */
+static void await_push(const struct worker *worker, double moved)
+{
+    while (ps_times(worker->client).move == moved)
+        (void)usleep(100);
+}
+
+static enum status push_all(struct worker *worker, uint64_t clock, bool dies)
+{
+    const struct toy *toy = worker->toy;
+
+    if (dies)
+        atomic_store(toy->gate, GATE_READY);
+    for (int b = toy->config.layout.buckets - 1; b >= 0; b--) {
+        const double moved = ps_times(worker->client).move;
+        if (toy->tables[b].width > 0) {
+            TRY(push_rows(worker, b, clock));
+        } else {
+            make_sums(worker, b, clock);
+            TRY(ps_push(worker->client, b));
+        }
+        if (!dies)
+            continue;
+        await_push(worker, moved);
+        while (atomic_load(toy->gate) != GATE_HELD)
+            (void)usleep(100);
+    }
+    if (dies)
+        (void)raise(SIGKILL);
+    return STATUS_OK;
+}
+
 static enum status run_clock(struct worker *worker, uint64_t clock)
 {
     const struct toy *toy = worker->toy;
     const int buckets = toy->config.layout.buckets;
+    const bool dies = toy->dies > 0 && toy->dies == worker->number && clock == toy->dies_at;
 
     for (int b = 0; b < buckets; b++) {
         TRY(ps_await(worker->client, b));
@@ -432,19 +465,11 @@ static enum status run_clock(struct worker *worker, uint64_t clock)
     }
     if (toy->most_delay_us > 0)
         (void)usleep(draw(toy, 3, clock, worker->number, 0) % (uint32_t)toy->most_delay_us);
-    if (toy->dies > 0 && toy->dies == worker->number && clock == toy->dies_at)
+    if (dies && !toy->gate)
         (void)raise(SIGKILL);
     if (toy->slow_us > 0 && toy->slow == worker->number)
         (void)usleep((useconds_t)toy->slow_us);
-    for (int b = buckets - 1; b >= 0; b--) {
-        if (toy->tables[b].width > 0) {
-            TRY(push_rows(worker, b, clock));
-            continue;
-        }
-        make_sums(worker, b, clock);
-        TRY(ps_push(worker->client, b));
-    }
-    return STATUS_OK;
+    return push_all(worker, clock, dies);
 }
 
 static enum status run_clocks(struct worker *worker)
@@ -498,7 +523,8 @@ static enum status begin(struct worker *worker)
         TRY(ps_put(worker->client, -1, worker->params));
     if (worker->number < toy->config.workers - toy->config.spares)
         return ps_begin(worker->client, toy->step);
-    TRY(ps_stand(worker->client, &worker->place, &worker->begins));
+    TRY(ps_stand(worker->client, toy->step, toy->step + toy->clocks, &worker->place,
+                 &worker->begins));
     worker->first = worker->place < 0 ? 0 : toy->rows[worker->place];
     return STATUS_OK;
 }

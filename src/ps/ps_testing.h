@@ -9,6 +9,8 @@
 
 enum { TOY_BUCKETS = 6, TOY_WORKERS = 8, TOY_SHARDS = 24 };
 
+enum { GATE_OPEN, GATE_READY, GATE_HELD };
+
 struct toy {
     struct ps_config config; /* transport and room are each rank's own */
     int64_t begin[TOY_BUCKETS + 1];
@@ -34,6 +36,9 @@ struct toy {
     int dies;          /* this worker, if it is not 0, kills itself in clock dies_at */
     int awaited; /* a spare: others begin their last clock when it has ticked; 0: nobody is awaited */
     uint64_t dies_at;
+    _Atomic int *
+        gate; /* it dies after its pushes of that clock: it sets this to GATE_READY before them, waits
+                        * for GATE_HELD after the first, and dies when all are on their way; NULL: it dies before them */
     enum status (*body)(struct transport *transport, void *arg); /* of a rank, NULL: toy_rank */
 };
 

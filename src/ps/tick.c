@@ -82,6 +82,7 @@ enum status tick_end_rounds(struct server *server)
             if (is_due[w])
                 add_tick(&server->sum, &server->members[w].said);
         }
+        add_tick(&server->all, &server->sum);
     }
     for (int w = 0; w < workers; w++) {
         struct member *member = &server->members[w];
@@ -139,7 +140,8 @@ enum status tick_hear(struct server *server, int worker, const struct frame *fra
     member->said = tick.said;
     member->wait = tick.wait;
     member->is_waiting = true;
-    add_tick(&server->all, &tick.said);
+    if (server->config.policy != PS_STEP) /* where one that comes too late does not count */
+        add_tick(&server->all, &tick.said);
     record_spread(server);
     if (server->config.policy == PS_STEP)
         return STATUS_OK; /* end_rounds */
@@ -153,6 +155,7 @@ void tick_close_stats(struct server *server)
 
     stats->workers = server->config.workers;
     stats->servers = server->config.servers;
+    stats->all = server->all;
     stats->server[server->number].refused = 0;
     for (int rank = 0; rank < server->config.workers + server->config.servers; rank++)
         stats->server[server->number].refused += server->lines[rank].refused;
