@@ -15,6 +15,17 @@ static double value_at(const struct plot_bars *bars, size_t series, size_t categ
     return isfinite(value) && value > 0 ? fmin(value, 1e300) : 0;
 }
 
+/* Of a bar that is told. */
+static void print_value(char out[NUMBER_TEXT], const struct plot_bars *bars,
+                        const struct plot_axis *axis, size_t category)
+{
+    const bool is_known = !isnan(bars->values[category]);
+    const double value =
+        is_known ? value_at(bars, 0, category) / frame_unit(axis) : (double)NAN;
+
+    number_print(out, value, axis->format, 0);
+}
+
 static double greatest_value(const struct plot_bars *bars)
 {
     double greatest = 0;
@@ -60,7 +71,7 @@ static double widest_value(const struct plot_bars *bars, const struct plot_axis 
 
     for (size_t c = 0; c < bars->n_categories; c++) {
         char text[NUMBER_TEXT];
-        number_print(text, value_at(bars, 0, c) / frame_unit(axis), axis->format, 0);
+        print_value(text, bars, axis, c);
         widest = fmax(widest, frame_text_width(text, 12));
     }
     return widest;
@@ -74,7 +85,7 @@ static void write_values(struct strbuf *out, const struct frame *frame,
     for (size_t c = 0; c < bars->n_categories; c++) {
         char text[NUMBER_TEXT];
         const double value = value_at(bars, 0, c);
-        number_print(text, value / frame_unit(axis), axis->format, 0);
+        print_value(text, bars, axis, c);
         frame_text(out, frame_x(frame, value) + 6, frame->top + slot * ((double)c + 0.5) + 4,
                    FRAME_START, text);
     }
@@ -152,8 +163,9 @@ static void write_categories(struct strbuf *out, const struct frame *frame,
     for (size_t c = 0; c < bars->n_categories; c += stride) {
         const double middle = slot * ((double)c + 0.5);
         if (bars->horizontal)
-            frame_text(out, frame->left - 8, frame->top + middle + 4, FRAME_END,
-                       bars->categories[c]);
+            frame_text_within(out, frame->left - 8, frame->top + middle + 4, FRAME_END,
+                              bars->categories[c],
+                              frame->left - 10 - (frame->plot->y.label ? 18 : 0));
         else
             frame_text(out, frame->left + middle, frame->bottom + 18, FRAME_MIDDLE,
                        bars->categories[c]);
@@ -164,7 +176,11 @@ static void fit_values(struct scale *out, double greatest, const struct plot_axi
                        bool loose)
 {
     const struct scale_rule rule = {
-        .from_zero = true, .whole = axis->whole, .loose = loose, .wanted = 5
+        .from_zero = true,
+        .whole = axis->whole,
+        .loose = loose,
+        .share = axis->format == NUMBER_PERCENT,
+        .wanted = 5,
     };
     struct scale_range range = SCALE_NOTHING;
 
@@ -197,8 +213,9 @@ void plot_bars(struct strbuf *out, const struct plot *plot, const struct plot_ba
     if (bars->horizontal) {
         const double below = frame.height - frame.bottom;
         fit_values(&frame.x, greatest, &plot->x, false);
-        frame.left +=
-            fmin(widest_category(&limited), frame.width / 3) + 8 + (plot->y.label ? 18 : 0);
+        frame.left += fmin(FRAME_FONTS * widest_category(&limited),
+                           frame.width * (frame.width > 800 ? 0.5 : 0.33)) +
+                      8 + (plot->y.label ? 18 : 0);
         if (bars->tell)
             frame.right -= widest_value(&limited, &plot->x);
         frame.bottom = frame.top + rows_height(&limited, frame.bottom - frame.top);
@@ -270,6 +287,7 @@ void plot_histogram(struct strbuf *out, const struct plot *plot, const double *v
         scale_include(&range, values[i] / unit, false);
     const struct scale_rule rule = { .loose = true,
                                      .whole = plot->x.whole,
+                                     .share = plot->x.format == NUMBER_PERCENT,
                                      .wanted = n_bins < 2          ? 2
                                                : n_bins > BINS / 2 ? BINS / 2
                                                                    : n_bins };
@@ -285,7 +303,9 @@ void plot_histogram(struct strbuf *out, const struct plot *plot, const double *v
     }
 
     frame_init(&frame, plot, NULL, 0);
-    const struct scale_rule x_rule = { .whole = plot->x.whole, .wanted = 7 };
+    const struct scale_rule x_rule = { .whole = plot->x.whole,
+                                       .share = plot->x.format == NUMBER_PERCENT,
+                                       .wanted = 7 };
     scale_fit(&frame.x, (struct scale_range){ bins.lo, bins.hi }, &x_rule);
     fit_values(&frame.y, most, &(struct plot_axis){ .whole = true }, true);
     frame.left += frame_ticks_width(&frame.y, &plot->y) + 8 + (plot->y.label ? 18 : 0);

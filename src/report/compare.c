@@ -184,8 +184,11 @@ static enum status read_entry(struct compare *compare, const char *word,
                             ? json_text(json_root(entry->run->summary), "status", "unfinished")
                             : "unfinished";
     if (strcmp(state, "done") != 0)
-        strbuf_printf(&compare->notes, "%.200s is %s: its figures are those so far\n", folder,
-                      strcmp(state, "failed") == 0 ? "a run that failed" : state);
+        strbuf_printf(&compare->notes,
+                      strcmp(state, "failed") == 0
+                          ? "%.200s %s: it counts only where all runs of its group failed\n"
+                          : "%.200s is %s: its figures are those so far\n",
+                      folder, state);
     return STATUS_OK;
 }
 
@@ -221,6 +224,12 @@ static size_t number_groups(struct entry *entries, size_t count)
     return sections;
 }
 
+static bool has_failed(const struct run *run)
+{
+    return run->summary &&
+           strcmp(json_text(json_root(run->summary), "status", ""), "failed") == 0;
+}
+
 static enum status make_groups(struct compare *compare, const struct entry *entries,
                                size_t count)
 {
@@ -237,11 +246,23 @@ static enum status make_groups(struct compare *compare, const struct entry *entr
         for (size_t g = 0; g < s->count; g++)
             TRY(mem_alloc(count, sizeof *s->groups[g].runs, &s->groups[g].runs));
     }
-    for (size_t i = 0; i < count; i++) {
-        struct compare_group *g =
-            &compare->sections[entries[i].section].groups[entries[i].group];
-        g->runs[g->count++] = entries[i].run;
-        snprintf(g->label, sizeof g->label, "%s", entries[i].name);
+    for (int failed = 0; failed < 2; failed++) {
+        for (size_t i = 0; i < count; i++) {
+            struct compare_group *g =
+                &compare->sections[entries[i].section].groups[entries[i].group];
+            if (has_failed(entries[i].run) != failed)
+                continue;
+            g->runs[g->count++] = entries[i].run;
+            g->n_failed += failed;
+            snprintf(g->label, sizeof g->label, "%s", entries[i].name);
+        }
+    }
+    for (size_t k = 0; k < compare->n_sections; k++) {
+        struct compare_section *s = &compare->sections[k];
+        for (size_t g = 0; g < s->count; g++)
+            s->groups[g].n_used = s->groups[g].n_failed < s->groups[g].count
+                                      ? s->groups[g].count - s->groups[g].n_failed
+                                      : s->groups[g].count;
     }
     return STATUS_OK;
 }
@@ -291,6 +312,17 @@ static void add_value(struct strbuf *out, const char *key, const struct json_val
         strbuf_printf(out, "%s%s%s", before, value->boolean ? "" : "no ", key);
 }
 
+/* Bytes of a text that is too long for a label, up to a comma. */
+static size_t whole_words(const char *text)
+{
+    const size_t most = sizeof((struct compare_group *)0)->label - 8;
+    size_t length = 0;
+
+    for (size_t i = 0; i < most && text[i]; i++)
+        length = text[i] == ',' ? i + 1 : length;
+    return length;
+}
+
 /* What a group has other than the others of its section. */
 static enum status label_group(const struct compare_section *section,
                                struct compare_group *group, size_t number)
@@ -316,7 +348,10 @@ static enum status label_group(const struct compare_section *section,
         }
     }
     const enum status status = strbuf_status(&text);
-    if (text.length > 0)
+    if (text.length >= sizeof group->label)
+        snprintf(group->label, sizeof group->label, "%.*s\u2026", (int)whole_words(text.text),
+                 text.text);
+    else if (text.length > 0)
         snprintf(group->label, sizeof group->label, "%s", text.text);
     else
         snprintf(group->label, sizeof group->label, "run %zu", number + 1);
@@ -353,18 +388,19 @@ static enum status epoch_figure(const struct compare_group *group, struct moment
     size_t most = 1;
     double *times, *medians;
 
-    for (size_t r = 0; r < group->count; r++)
+    for (size_t r = 0; r < group->n_used; r++)
         most = group->runs[r]->eval.count > most ? group->runs[r]->eval.count : most;
     TRY(mem_alloc(most, sizeof *times, &times));
-    enum status status = mem_alloc(group->count, sizeof *medians, &medians);
+    enum status status = mem_alloc(group->n_used, sizeof *medians, &medians);
     if (status == STATUS_OK) {
         size_t count = 0;
-        for (size_t r = 0; r < group->count; r++) {
+        for (size_t r = 0; r < group->n_used; r++) {
             count = epoch_times(group->runs[r], times);
             qsort(times, count, sizeof *times, compare_doubles);
             medians[r] = count > 0 ? times[count / 2] : NAN;
         }
-        *out = group->count == 1 ? moments_of(times, count) : moments_of(medians, group->count);
+        *out =
+            group->n_used == 1 ? moments_of(times, count) : moments_of(medians, group->n_used);
         mem_free(medians);
     }
     mem_free(times);
@@ -412,10 +448,10 @@ static enum status measure_group(struct compare_group *group)
 {
     double *values;
 
-    TRY(mem_alloc(group->count, sizeof *values, &values));
+    TRY(mem_alloc(group->n_used, sizeof *values, &values));
     for (int m = 0; m < COMPARE_METRICS; m++) {
         size_t count = 0;
-        for (size_t r = 0; r < group->count; r++) {
+        for (size_t r = 0; r < group->n_used; r++) {
             if (!is_result(m) || !is_repeated(group, r))
                 values[count++] = last_of(group->runs[r], m);
         }
@@ -431,9 +467,9 @@ static enum status measure_group(struct compare_group *group)
 static bool has_same_weights(const struct compare_group *base,
                              const struct compare_group *group)
 {
-    for (size_t r = 0; r < group->count; r++) {
+    for (size_t r = 0; r < group->n_used; r++) {
         bool found = false;
-        for (size_t k = 0; k < base->count && !found; k++)
+        for (size_t k = 0; k < base->n_used && !found; k++)
             found = *weights_of(group->runs[r]) &&
                     strcmp(weights_of(base->runs[k]), weights_of(group->runs[r])) == 0;
         if (!found)
@@ -464,6 +500,74 @@ static void judge(const struct compare_row *row, const struct moments *base, boo
             (difference > 0) == row->more_is_better ? COMPARE_BETTER : COMPARE_WORSE;
 }
 
+/* Ranking ----------------------------------------------------------------------------------- */
+
+static bool is_ranked(const struct compare_group *group, enum compare_metric metric)
+{
+    return group->n_failed < group->count && group->figures[metric].moments.count > 0;
+}
+
+static enum compare_metric pick_metric(const struct compare_section *section)
+{
+    for (int m = 0; m < COMPARE_METRICS; m++) {
+        for (size_t g = 0; g < section->count; g++) {
+            if (is_ranked(&section->groups[g], m))
+                return m;
+        }
+    }
+    return COMPARE_METRICS;
+}
+
+/* Does the section's group a come before its group b? */
+static bool is_before(const struct compare_section *section, size_t a, size_t b)
+{
+    const double x = section->groups[a].figures[section->ranked_by].moments.mean,
+                 y = section->groups[b].figures[section->ranked_by].moments.mean;
+
+    if (x == y)
+        return a < b;
+    return (x > y) == compare_rows[section->ranked_by].more_is_better;
+}
+
+static void rank_groups(struct compare_section *section)
+{
+    section->ranked_by = pick_metric(section);
+    for (size_t g = 0; g < section->count; g++)
+        section->groups[g].p_best = NAN;
+    if (section->ranked_by == COMPARE_METRICS)
+        return;
+    for (size_t g = 0; g < section->count; g++) {
+        if (!is_ranked(&section->groups[g], section->ranked_by))
+            continue;
+        section->groups[g].rank = 1;
+        for (size_t k = 0; k < section->count; k++)
+            section->groups[g].rank += k != g &&
+                                       is_ranked(&section->groups[k], section->ranked_by) &&
+                                       is_before(section, k, g);
+    }
+    const struct compare_group *best = compare_ranked(section, 1);
+    for (size_t g = 0; g < section->count; g++) {
+        struct compare_group *group = &section->groups[g];
+        if (group->rank > 1)
+            group->p_best = welch_p(&best->figures[section->ranked_by].moments,
+                                    &group->figures[section->ranked_by].moments);
+    }
+}
+
+const struct compare_group *compare_ranked(const struct compare_section *section, size_t rank)
+{
+    for (size_t g = 0; g < section->count; g++) {
+        if (rank > 0 && section->groups[g].rank == rank)
+            return &section->groups[g];
+    }
+    return NULL;
+}
+
+bool compare_is_tied(const struct compare_group *group)
+{
+    return group->p_best >= significant;
+}
+
 static enum status judge_section(struct compare_section *section)
 {
     struct compare_group *base = &section->groups[0];
@@ -479,6 +583,7 @@ static enum status judge_section(struct compare_section *section)
         group->speedup = base->figures[COMPARE_EPOCH_SECONDS].moments.mean /
                          group->figures[COMPARE_EPOCH_SECONDS].moments.mean;
     }
+    rank_groups(section);
     return STATUS_OK;
 }
 
@@ -565,9 +670,14 @@ void compare_add_json(struct strbuf *out, const struct compare *compare)
             strbuf_add_json(out, s->data);
             strbuf_add(out, ", \"group\": ");
             strbuf_add_json(out, group->label);
-            strbuf_printf(out, ", \"runs\": %zu, \"is_baseline\": %s, \"same_weights\": %s",
-                          group->count, g == 0 ? "true" : "false",
+            strbuf_printf(out,
+                          ", \"runs\": %zu, \"failed\": %zu, \"is_baseline\": %s, "
+                          "\"same_weights\": %s",
+                          group->count, group->n_failed, g == 0 ? "true" : "false",
                           group->same_weights ? "true" : "false");
+            if (group->rank > 0)
+                strbuf_printf(out, ", \"rank\": %zu, \"ranked_by\": \"%s\"", group->rank,
+                              compare_rows[s->ranked_by].key);
             for (int m = 0; m < COMPARE_METRICS; m++)
                 add_figure(out, &compare_rows[m], &group->figures[m], g == 0);
             strbuf_add(out, ", \"speedup\": ");

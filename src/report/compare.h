@@ -47,19 +47,31 @@ struct compare_figure {
 };
 
 struct compare_group {
-    char label[160];
-    size_t count; /* runs */
-    const struct run **runs;
+    char label[400];
+    size_t count;            /* runs */
+    const struct run **runs; /* those that failed last */
+    size_t n_failed;
+    /* The runs that figures and curves are of, the first ones: all but those that failed or, if all failed, all. */
+    size_t n_used;
     struct compare_figure figures[COMPARE_METRICS];
     double speedup;    /* of the baseline's time of an epoch over this one's; NaN */
     bool same_weights; /* for each of its seeds the baseline has a run with the same weights */
+    size_t
+        rank; /* among the groups of its section, 1 is the best; 0: it failed, or has no such figure */
+    double
+        p_best; /* of the difference to the best, by Welch's test; NaN: unknown, or the best itself */
 };
 
 struct compare_section {
     const char *model, *data;
     size_t count;
-    struct compare_group *groups; /* the first is the baseline */
+    struct compare_group *groups;  /* the first is the baseline */
+    enum compare_metric ranked_by; /* the first that a group has; COMPARE_METRICS: none */
 };
+/* The group of a rank from 1 on; NULL: there are not so many. */
+const struct compare_group *compare_ranked(const struct compare_section *section, size_t rank);
+/* Is the difference to the best group of the section within the noise? False where that is unknown. */
+bool compare_is_tied(const struct compare_group *group);
 
 struct compare {
     size_t n_runs, n_sections;

@@ -2,6 +2,7 @@
 /* compare_page.c - runs side by side as one HTML page: verdicts, curves over epochs, bars of time. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -30,23 +31,30 @@ static const char *verdict_text(const struct compare_figure *figure)
     return "? noise unknown";
 }
 
+/* The mean, and under it the deviation and the verdict: side by side they make the table too wide. */
 static void write_cell(struct strbuf *out, const struct compare_group *group, int metric,
                        bool is_base)
 {
     const struct compare_figure *figure = &group->figures[metric];
-    char text[2 * NUMBER_TEXT];
+    char text[NUMBER_TEXT];
 
     if (figure->moments.count == 0) {
         strbuf_add(out, "<td>\u2013</td>");
         return;
     }
-    compare_print(text, metric, &figure->moments);
     if (isfinite(figure->p))
         strbuf_printf(out, "<td title=\"p = %.3g, %zu values\">", figure->p,
                       figure->moments.count);
     else
         strbuf_add(out, "<td>");
+    compare_rows[metric].print(text, figure->moments.mean);
     strbuf_add_xml(out, text);
+    if (figure->moments.count > 1) {
+        compare_rows[metric].print(text, figure->moments.deviation);
+        strbuf_add(out, "<br/><small>\u00b1 ");
+        strbuf_add_xml(out, text);
+        strbuf_add(out, "</small>");
+    }
     if (!is_base)
         strbuf_printf(out, "<br/><small>%s</small>", verdict_text(figure));
     strbuf_add(out, "</td>");
@@ -63,8 +71,9 @@ static bool is_told(const struct compare_section *section, int metric)
 
 static void write_table(struct strbuf *out, const struct compare_section *section)
 {
-    strbuf_add(out, "<div class=\"box scroll\" style=\"margin-top:16px\"><table>\n<tr>"
-                    "<th></th><th>runs</th>");
+    strbuf_add(out,
+               "<div class=\"box scroll\" style=\"margin-top:16px\"><table class=\"fit\">\n"
+               "<tr><th></th><th>runs</th>");
     for (int m = 0; m < COMPARE_METRICS; m++) {
         if (is_told(section, m))
             strbuf_printf(out, "<th>%s</th>", compare_rows[m].name);
@@ -73,12 +82,16 @@ static void write_table(struct strbuf *out, const struct compare_section *sectio
     for (size_t g = 0; g < section->count; g++) {
         const struct compare_group *group = &section->groups[g];
         char speedup[NUMBER_TEXT];
-        strbuf_add(out, "<tr><td>");
+        strbuf_add(out, "<tr><td class=\"name\">");
         strbuf_add_xml(out, group->label);
-        strbuf_add(out, g == 0                ? "<br/><small>the others are measured against it"
+        strbuf_add(out, group->n_failed == group->count ? "<br/><small>failed"
+                        : g == 0              ? "<br/><small>the others are measured against it"
                         : group->same_weights ? "<br/><small>the same weights to the last bit"
                                               : "<small>");
-        strbuf_printf(out, "</small></td><td>%zu</td>", group->count);
+        strbuf_printf(out, "</small></td><td>%zu", group->count);
+        if (group->n_failed > 0 && group->n_failed < group->count)
+            strbuf_printf(out, "<br/><small>%zu failed</small>", group->n_failed);
+        strbuf_add(out, "</td>");
         for (int m = 0; m < COMPARE_METRICS; m++) {
             if (is_told(section, m))
                 write_cell(out, group, m, g == 0);
@@ -91,23 +104,44 @@ static void write_table(struct strbuf *out, const struct compare_section *sectio
 
 /* Plots ------------------------------------------------------------------------------------- */
 
-/* The mean over a group's runs, evaluation by evaluation, as far as all of them go. */
+/* Evaluation by evaluation the mean over the runs that have it, and the deviation on both sides. */
 static enum status mean_curve(const struct compare_group *group, enum run_column column,
                               struct plot_series *out)
 {
-    size_t count = SIZE_MAX;
-    double *x, *y;
+    const struct run *longest = group->runs[0];
+    double *x, *values;
 
-    for (size_t r = 0; r < group->count; r++)
-        count = group->runs[r]->eval.count < count ? group->runs[r]->eval.count : count;
-    TRY(mem_alloc(2 * count + 1, sizeof *x, &x));
-    y = x + count;
-    for (size_t i = 0; i < count; i++) {
-        x[i] = group->runs[0]->eval.column[RUN_EPOCH][i];
-        for (size_t r = 0; r < group->count; r++)
-            y[i] += group->runs[r]->eval.column[column][i] / (double)group->count;
+    for (size_t r = 1; r < group->n_used; r++)
+        longest = group->runs[r]->eval.count > longest->eval.count ? group->runs[r] : longest;
+    const size_t count = longest->eval.count;
+    TRY(mem_alloc(4 * count + 1, sizeof *x, &x));
+    enum status status = mem_alloc(group->n_used, sizeof *values, &values);
+    if (status != STATUS_OK) {
+        mem_free(x);
+        return status;
     }
-    *out = (struct plot_series){ .name = group->label, .x = x, .y = y, .count = count };
+    double *y = x + count, *low = y + count, *high = low + count;
+    for (size_t i = 0; i < count; i++) {
+        size_t n = 0;
+        for (size_t r = 0; r < group->n_used; r++) {
+            if (i < group->runs[r]->eval.count)
+                values[n++] = group->runs[r]->eval.column[column][i];
+        }
+        const struct moments m = moments_of(values, n);
+        x[i] = longest->eval.column[RUN_EPOCH][i];
+        y[i] = m.count > 0 ? m.mean : NAN;
+        low[i] = m.count > 1 ? m.mean - m.deviation : NAN;
+        high[i] = m.count > 1 ? m.mean + m.deviation : NAN;
+        if (column == RUN_VAL_ACCURACY || column == RUN_TRAIN_ACCURACY)
+            high[i] = fmin(high[i], 1);
+        low[i] = fmax(low[i], 0); /* no loss is less, either */
+        if (m.count < 2)
+            low[i] = high[i] = NAN;
+    }
+    mem_free(values);
+    *out = (struct plot_series){
+        .name = group->label, .x = x, .y = y, .low = low, .high = high, .count = count
+    };
     return STATUS_OK;
 }
 
@@ -125,19 +159,20 @@ static enum status write_curves(struct strbuf *out, const struct compare_section
 {
     struct plot_series series[SHOWN];
     size_t count = 0;
-    bool any = false;
     enum status status = STATUS_OK;
 
-    while (status == STATUS_OK && count < section->count && count < SHOWN) {
-        status = mean_curve(&section->groups[count], column, &series[count]);
+    for (size_t g = 0; g < section->count && g < SHOWN && status == STATUS_OK; g++) {
+        status = mean_curve(&section->groups[g], column, &series[count]);
         if (status != STATUS_OK)
             break;
-        series[count].colour = (int)count;
-        series[count].dashed = count >= PLOT_COLOURS;
-        any |= has_points(&series[count]);
-        count++;
+        series[count].colour = (int)g;
+        series[count].dashed = g >= PLOT_COLOURS;
+        if (has_points(&series[count]))
+            count++;
+        else
+            mem_free((void *)(uintptr_t)series[count].x);
     }
-    if (status == STATUS_OK && any) {
+    if (status == STATUS_OK && count > 0) {
         page_plot_begin(out, false);
         plot_lines(out, plot, series, count);
         page_plot_end(out);
@@ -147,30 +182,71 @@ static enum status write_curves(struct strbuf *out, const struct compare_section
     return status;
 }
 
+/* Groups without a value have no bar. */
 static void write_bars(struct strbuf *out, const struct compare_section *section,
-                       const struct plot *plot, const double *values)
+                       const char *title, const double *values)
 {
     static const char *const names[] = { NULL };
     const char *categories[SHOWN];
-    const size_t count = section->count < SHOWN ? section->count : SHOWN;
-    bool any = false;
+    double known[SHOWN];
+    size_t count = 0;
 
-    for (size_t g = 0; g < count; g++) {
-        categories[g] = section->groups[g].label;
-        any |= isfinite(values[g]);
+    for (size_t g = 0; g < section->count && g < SHOWN; g++) {
+        if (!isfinite(values[g]))
+            continue;
+        categories[count] = section->groups[g].label;
+        known[count++] = values[g];
     }
     const struct plot_bars bars = { .categories = categories,
                                     .n_categories = count,
                                     .names = names,
                                     .n_series = 1,
-                                    .values = values,
+                                    .values = known,
                                     .horizontal = true,
                                     .tell = true };
-    if (!any)
+    const struct plot plot = { .title = title, .width = 1120, .height = 70 + 30 * (int)count };
+    if (count == 0)
         return;
-    page_plot_begin(out, false);
-    plot_bars(out, plot, &bars);
+    page_plot_begin(out, true);
+    plot_bars(out, &plot, &bars);
     page_plot_end(out);
+}
+
+/* Groups from the best to the worst, and those that have no place. */
+static void write_ranking(struct strbuf *out, const struct compare_section *section)
+{
+    if (section->count < 2 || section->ranked_by == COMPARE_METRICS)
+        return;
+    const struct compare_row *row = &compare_rows[section->ranked_by];
+    strbuf_printf(
+        out,
+        "<div class=\"box scroll\" style=\"margin-bottom:16px\"><table class=\"fit\">\n"
+        "<tr><th>rank</th><th></th><th>%s</th><th>runs</th></tr>\n",
+        row->name);
+    const struct compare_group *group;
+    for (size_t rank = 1; (group = compare_ranked(section, rank)); rank++) {
+        char text[2 * NUMBER_TEXT];
+        compare_print(text, section->ranked_by, &group->figures[section->ranked_by].moments);
+        strbuf_printf(out, "<tr><td>%zu</td><td class=\"name\">", rank);
+        strbuf_add_xml(out, group->label);
+        strbuf_add(out,
+                   compare_is_tied(group)
+                       ? "<br/><small>not to be told from the best: within the noise</small>"
+                       : "");
+        strbuf_add(out, "</td><td>");
+        strbuf_add_xml(out, text);
+        strbuf_printf(out, "</td><td>%zu</td></tr>\n", group->count);
+    }
+    for (size_t g = 0; g < section->count; g++) {
+        group = &section->groups[g];
+        if (group->rank > 0)
+            continue;
+        strbuf_add(out, "<tr><td>\u2013</td><td class=\"name\">");
+        strbuf_add_xml(out, group->label);
+        strbuf_printf(out, "</td><td>%s</td><td>%zu</td></tr>\n",
+                      group->n_failed == group->count ? "failed" : "\u2013", group->count);
+    }
+    strbuf_add(out, "</table></div>\n");
 }
 
 static enum status write_plots(struct strbuf *out, const struct compare_section *section)
@@ -184,8 +260,6 @@ static enum status write_plots(struct strbuf *out, const struct compare_section 
         { .title = "Validation loss", .x = { .label = "epochs", .whole = true } },
         { .title = "Training loss", .x = { .label = "epochs", .whole = true } },
     };
-    static const struct plot time = { .title = "Seconds of an epoch" };
-    static const struct plot speedup = { .title = "Speed-up" };
     double seconds[SHOWN], speedups[SHOWN];
 
     for (size_t g = 0; g < section->count && g < SHOWN; g++) {
@@ -196,10 +270,22 @@ static enum status write_plots(struct strbuf *out, const struct compare_section 
     TRY(write_curves(out, section, &accuracy, RUN_VAL_ACCURACY));
     TRY(write_curves(out, section, &losses[0], RUN_VAL_LOSS));
     TRY(write_curves(out, section, &losses[1], RUN_TRAIN_LOSS));
-    write_bars(out, section, &time, seconds);
-    write_bars(out, section, &speedup, speedups);
+    write_bars(out, section, "Seconds of an epoch", seconds);
+    write_bars(out, section, "Speed-up", speedups);
     page_plots_end(out);
     return STATUS_OK;
+}
+
+/* A line each. */
+static void write_notes(struct strbuf *out, const char *notes)
+{
+    for (const char *line = notes; line && *line;) {
+        const size_t length = strcspn(line, "\n");
+        char text[400];
+        snprintf(text, sizeof text, "%.*s", (int)(length < 399 ? length : 399), line);
+        page_note(out, text);
+        line += length + (line[length] == '\n');
+    }
 }
 
 static enum status write_page(struct strbuf *out, const struct compare *compare)
@@ -207,22 +293,29 @@ static enum status write_page(struct strbuf *out, const struct compare *compare)
     page_begin(out, "Runs side by side \u2013 tutti");
     strbuf_printf(out, "<header><h1>Runs side by side</h1><p>%zu runs</p></header>\n",
                   compare->n_runs);
-    if (compare->notes.length > 0)
-        page_note(out, compare->notes.text);
+    write_notes(out, compare->notes.text);
     for (size_t k = 0; k < compare->n_sections; k++) {
         const struct compare_section *section = &compare->sections[k];
         char heading[200];
         snprintf(heading, sizeof heading, "%.90s on %.90s", section->model, section->data);
         page_section_begin(out, heading);
+        write_ranking(out, section);
+        if (section->count > SHOWN) {
+            snprintf(heading, sizeof heading, "Plots show the first %d of %zu groups.",
+                     (int)SHOWN, section->count);
+            page_note(out, heading);
+        }
         TRY(write_plots(out, section));
         write_table(out, section);
         page_section_end(out);
     }
-    page_end(out,
-             "Made by tutti compare. Curves are means over the runs of a group, \u00b1 is the "
-             "deviation among them. Better or worse: by Welch's test chance alone would make "
-             "such a difference in fewer than 5 of 100 cases, and it is not negligible. "
-             "With many figures some will differ by chance.");
+    page_end(
+        out,
+        "Made by tutti compare. Curves are means over the runs of a group, their bands and "
+        "\u00b1 "
+        "the deviation among them. Better or worse: by Welch's test chance alone would make "
+        "such a difference in fewer than 5 of 100 cases, and it is not negligible. "
+        "With many figures some will differ by chance.");
     return strbuf_status(out);
 }
 

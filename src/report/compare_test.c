@@ -140,6 +140,95 @@ static void test_names_make_groups(void)
     compare_destroy(compare);
 }
 
+/* A run that failed before its first evaluation. */
+static const char *make_failed(const char *name, int seed, double lr)
+{
+    static char path[4][512];
+    static int next;
+    char text[512], *folder = path[next++ % 4];
+
+    (void)snprintf(folder, sizeof path[0], "%s/%s", test_folder(), name);
+    (void)mkdir(folder, 0700);
+    (void)snprintf(text, sizeof text,
+                   "{\"format\": 1, \"model\": \"mlp\", \"data\": \"digits\", \"seed\": %d, "
+                   "\"strategy\": \"single\", \"ranks\": 1, \"lr\": %g, \"model_options\": {}}",
+                   seed, lr);
+    put(folder, "config.json", text);
+    put(folder, "summary.json",
+        "{\"status\": \"failed\", \"error\": \"the loss is no number\"}");
+    return folder;
+}
+
+static char *make_page(const struct compare *compare)
+{
+    char path[256], *page;
+    size_t length;
+
+    (void)snprintf(path, sizeof path, "%s/compare.html", test_folder());
+    CHECK_OK(compare_write_page(compare, path));
+    CHECK_OK(file_read(path, 1 << 24, &page, &length));
+    page_testing_check(page);
+    return page;
+}
+
+static void test_runs_that_failed_count_for_nothing_and_the_rest_is_ranked(void)
+{
+    const char *words[] = {
+        make(&(struct made){ "a1", "mlp", "single", 1, 1, 0.80, 0.40, 2, "w1" }),
+        make(&(struct made){ "a2", "mlp", "single", 1, 2, 0.82, 0.42, 2, "w2" }),
+        make_failed("a3", 3, 0.1), /* of the same group */
+        make_failed("f1", 1, 100), /* one of its own */
+        make(&(struct made){ "b1", "mlp", "mirrored", 2, 1, 0.90, 0.30, 1, "w3" }),
+        make(&(struct made){ "b2", "mlp", "mirrored", 2, 2, 0.91, 0.31, 1, "w4" }),
+        make(&(struct made){ "c1", "mlp", "asgd", 2, 1, 0.89, 0.5, 1, "w5" }),
+        make(&(struct made){ "c2", "mlp", "asgd", 2, 2, 0.91, 0.5, 1, "w6" }),
+    };
+    struct compare *compare;
+
+    CHECK_OK(compare_read(words, 8, &compare));
+    const struct compare_section *s = &compare->sections[0];
+    const struct compare_group *g = s->groups;
+    CHECK_INT(4, s->count);
+    CHECK(g[0].count == 3 && g[0].n_failed == 1 && g[0].n_used == 2);
+    CHECK_CLOSE(0.81, g[0].figures[COMPARE_VAL_ACCURACY].moments.mean, 1e-12);
+    CHECK(g[1].count == 1 && g[1].n_failed == 1);
+    CHECK_INT(COMPARE_VAL_ACCURACY, s->ranked_by);
+    CHECK(g[0].rank == 3 && g[1].rank == 0 && g[2].rank == 1 && g[3].rank == 2);
+    CHECK(compare_is_tied(&g[3]) && !compare_is_tied(&g[0]) && !compare_is_tied(&g[2]));
+    CHECK(compare_ranked(s, 1) == &g[2] && !compare_ranked(s, 4) && !compare_ranked(s, 0));
+
+    char *page = make_page(compare);
+    CHECK(strstr(page, "1 failed") && strstr(page, "not to be told from the best"));
+    CHECK(strstr(page, "fill-opacity=\"0.16\"")); /* bands */
+    const char *bars = strstr(page, ">Seconds of an epoch<");
+    CHECK(bars && strstr(bars, "mirrored, 2 ranks"));
+    const char *end = strstr(bars, "</svg>"), *failed = strstr(bars, "lr 100");
+    CHECK(end && failed > end); /* no bar of no seconds: the next mention is the table's */
+    CHECK(!strstr(page, ">0</text></svg>"));
+    mem_free(page);
+    compare_destroy(compare);
+}
+
+static void test_long_labels_are_cut_with_a_title(void)
+{
+    static const char strategy[] =
+        "a-strategy-whose-name-is-so-long-that-no-plot-has-room-for-it-beside-its-bars-"
+        "and-no-legend-either-though-the-picture-is-as-wide-as-the-page";
+    const char *words[] = {
+        make(&(struct made){ "a1", "mlp", "single", 1, 1, 0.85, 0.4, 2, "w1" }),
+        make(&(struct made){ "b1", "mlp", strategy, 2, 1, 0.85, 0.4, 1, "w1" }),
+    };
+    char whole[300];
+    struct compare *compare;
+
+    CHECK_OK(compare_read(words, 2, &compare));
+    char *page = make_page(compare);
+    (void)snprintf(whole, sizeof whole, "<title>%s, 2 ranks</title>a-strategy", strategy);
+    CHECK(strstr(page, whole) && strstr(page, "\u2026</text>"));
+    mem_free(page);
+    compare_destroy(compare);
+}
+
 static void test_the_page_and_lines_are_whole(void)
 {
     const char *words[] = {
@@ -187,6 +276,10 @@ const struct test tests[] = {
     { .name = "one seed says nothing but of equal weights",
       .run = test_one_seed_says_nothing_but_of_equal_weights },
     { .name = "names make groups", .run = test_names_make_groups },
+    { .name = "runs that failed count for nothing, and the rest is ranked",
+      .run = test_runs_that_failed_count_for_nothing_and_the_rest_is_ranked },
+    { .name = "long labels are cut, with a title",
+      .run = test_long_labels_are_cut_with_a_title },
     { .name = "the page and lines are whole", .run = test_the_page_and_lines_are_whole },
     { .name = "what is no run is refused", .run = test_what_is_no_run_is_refused },
     { 0 },

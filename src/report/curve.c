@@ -260,6 +260,50 @@ static void draw_line(struct strbuf *out, const struct frame *frame,
     strbuf_add(out, "/>\n");
 }
 
+bool curve_has_band(const struct plot *plot, const struct plot_series *series, size_t i)
+{
+    return series->low && series->high && curve_is_visible(plot, series, i) &&
+           isfinite(series->low[i] / frame_unit(&plot->y)) &&
+           isfinite(series->high[i] / frame_unit(&plot->y)) &&
+           !(plot->y.log && series->low[i] <= 0);
+}
+
+/* The band from point `from` to before `to`: there along its upper edge, back along the lower. One point's
+ * is an upright line. */
+static void draw_area(struct strbuf *out, const struct frame *frame,
+                      const struct plot_series *series, size_t from, size_t to)
+{
+    struct pen pen = { .out = out };
+
+    strbuf_add(out, "<path d=\"");
+    for (size_t i = from; i < to; i++)
+        draw_to(&pen, frame_x(frame, series->x[i]), frame_y(frame, series->high[i]));
+    for (size_t i = to; i > from; i--)
+        draw_to(&pen, frame_x(frame, series->x[i - 1]), frame_y(frame, series->low[i - 1]));
+    if (to - from > 1) {
+        strbuf_add(out, "Z\" fill-opacity=\"0.16\"");
+        frame_fill(out, series->colour);
+    } else {
+        strbuf_add(out, "\" fill=\"none\" stroke-width=\"5\" stroke-opacity=\"0.25\"");
+        frame_stroke(out, series->colour);
+    }
+    strbuf_add(out, "/>\n");
+}
+
+void curve_draw_band(struct strbuf *out, const struct frame *frame,
+                     const struct plot_series *series)
+{
+    size_t from = 0;
+
+    for (size_t i = 0; i <= series->count; i++) {
+        if (i < series->count && curve_has_band(frame->plot, series, i))
+            continue;
+        if (i > from)
+            draw_area(out, frame, series, from, i);
+        from = i + 1;
+    }
+}
+
 void curve_draw(struct strbuf *out, const struct frame *frame, const struct plot_series *series)
 {
     if (curve_is_noisy(series)) {

@@ -19,6 +19,10 @@ double curve_course(const struct plot *plot, const struct plot_series *series, s
 void curve_narrow(const struct plot *plot, const struct plot_series *series,
                   struct scale_range *range);
 
+/* Whether there is a band at point i. */
+bool curve_has_band(const struct plot *plot, const struct plot_series *series, size_t i);
+void curve_draw_band(struct strbuf *out, const struct frame *frame,
+                     const struct plot_series *series);
 void curve_draw(struct strbuf *out, const struct frame *frame,
                 const struct plot_series *series);
 

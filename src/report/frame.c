@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -82,17 +83,51 @@ static double character_width(unsigned char c)
     return 0.56;
 }
 
+/* How many bytes of a text fit into a width; *out_width: what these take. */
+static size_t fitting_bytes(const char *text, double size, double most, double *out_width)
+{
+    const size_t length = strlen(text);
+    double width = 0;
+    size_t at = 0;
+
+    while (at < length) {
+        const size_t span = utf8_span(text + at, length - at);
+        const double next = (span == 1 ? character_width((unsigned char)text[at]) : 0.6) * size;
+        if (width + next > most)
+            break;
+        width += next;
+        at += span > 0 ? span : 1;
+    }
+    *out_width = width;
+    return at;
+}
+
 double frame_text_width(const char *text, double size)
 {
-    const char *const end = text + strlen(text);
-    double width = 0;
+    double width;
 
-    while (text < end) {
-        const size_t span = utf8_span(text, (size_t)(end - text));
-        width += span == 1 ? character_width((unsigned char)*text) : 0.6;
-        text += span > 0 ? span : 1;
+    fitting_bytes(text, size, INFINITY, &width);
+    return width;
+}
+
+/* The text, or its beginning and an ellipsis, with the whole as a title. */
+static void add_within(struct strbuf *out, const char *text, double most)
+{
+    char part[512];
+    double width;
+
+    if (FRAME_FONTS * frame_text_width(text, TEXT_SIZE) <= most + 2.5) {
+        strbuf_add_xml(out, text);
+        return;
     }
-    return width * size;
+    const size_t fits =
+        fitting_bytes(text, TEXT_SIZE, fmax(most - TEXT_SIZE, 0) / FRAME_FONTS, &width);
+    strbuf_add(out, "<title>");
+    strbuf_add_xml(out, text);
+    strbuf_add(out, "</title>");
+    (void)snprintf(part, sizeof part, "%.*s", (int)(fits < 500 ? fits : 0), text);
+    strbuf_add_xml(out, part);
+    strbuf_add(out, "\u2026");
 }
 
 static double key_width(enum frame_key key)
@@ -100,9 +135,10 @@ static double key_width(enum frame_key key)
     return key == FRAME_KEY_BOX ? 12 + 6 : LEGEND_KEY + 3;
 }
 
-static double entry_width(const struct frame_entry *entry)
+/* most: the picture's width, which no name leaves. */
+static double entry_width(const struct frame_entry *entry, double most)
 {
-    return key_width(entry->key) + frame_text_width(entry->name, TEXT_SIZE) + 16;
+    return fmin(key_width(entry->key) + frame_text_width(entry->name, TEXT_SIZE) + 16, most);
 }
 
 static int count_legend_rows(const struct frame_entry *entries, size_t n_entries, double width)
@@ -113,7 +149,7 @@ static int count_legend_rows(const struct frame_entry *entries, size_t n_entries
     for (size_t i = 0; i < n_entries; i++) {
         if (!entries[i].name)
             continue;
-        const double wide = entry_width(&entries[i]);
+        const double wide = entry_width(&entries[i], width);
         if (rows == 0 || x + wide > width) {
             rows++;
             x = 0;
@@ -168,7 +204,7 @@ static void write_legend(struct strbuf *out, const struct frame *frame,
     for (size_t i = 0; i < n_entries; i++) {
         if (!entries[i].name)
             continue;
-        const double wide = entry_width(&entries[i]);
+        const double wide = entry_width(&entries[i], frame->width);
         if (x > 0 && x + wide > frame->width) {
             x = 0;
             y += LEGEND_ROW;
@@ -176,7 +212,7 @@ static void write_legend(struct strbuf *out, const struct frame *frame,
         write_key(out, &entries[i], x, y);
         strbuf_printf(out, "<text class=\"ink\" x=\"%.1f\" y=\"%.1f\" fill=\"%s\">",
                       x + key_width(entries[i].key), y + 4, text_colour.light);
-        strbuf_add_xml(out, entries[i].name);
+        add_within(out, entries[i].name, frame->width - key_width(entries[i].key));
         strbuf_add(out, "</text>\n");
         x += wide;
     }
@@ -255,12 +291,18 @@ bool frame_holds_y(const struct frame *frame, double y)
 void frame_text(struct strbuf *out, double x, double y, enum frame_anchor anchor,
                 const char *text)
 {
+    frame_text_within(out, x, y, anchor, text, INFINITY);
+}
+
+void frame_text_within(struct strbuf *out, double x, double y, enum frame_anchor anchor,
+                       const char *text, double width)
+{
     static const char *const anchors[] = { "", " text-anchor=\"middle\"",
                                            " text-anchor=\"end\"" };
 
     strbuf_printf(out, "<text class=\"soft\" x=\"%.1f\" y=\"%.1f\"%s fill=\"%s\">", x, y,
                   anchors[anchor], muted_colour.light);
-    strbuf_add_xml(out, text);
+    add_within(out, text, width);
     strbuf_add(out, "</text>\n");
 }
 

@@ -63,9 +63,14 @@ enum frame_anchor { FRAME_START, FRAME_MIDDLE, FRAME_END };
 /* Grey text for ticks and remarks. */
 void frame_text(struct strbuf *out, double x, double y, enum frame_anchor anchor,
                 const char *text);
+/* The same; a text that is wider is cut, and whole under the pointer. */
+void frame_text_within(struct strbuf *out, double x, double y, enum frame_anchor anchor,
+                       const char *text, double width);
 /* The same, turned to be read from below: it ends at (x, y). */
 void frame_text_upright(struct strbuf *out, double x, double y, double size, const char *text);
 /* About how wide a text is, in the sans-serif fonts that browsers have. */
+/* Some fonts are wider by this: what must not be cut has so much more room. */
+#define FRAME_FONTS 1.16
 double frame_text_width(const char *text, double size);
 
 static inline double frame_unit(const struct plot_axis *axis)

@@ -81,9 +81,11 @@ static const char style[] =
     "table,.settings div{font-size:8.5pt}th{font-size:8pt}"
     ".graph{max-height:none}details:not([open]){display:none}@page{margin:14mm}}\n";
 
-/* Wide plots and pictures made of pixels. */
+/* Wide plots, tables that shall fit a page, and pictures made of pixels. */
 static const char picture_style[] =
     ".wide{grid-column:1/-1}\n"
+    ".fit th,.fit td{white-space:normal;padding:5px 8px}"
+    ".fit .name{text-align:left;overflow-wrap:anywhere;min-width:150px}\n"
     ".pixels{image-rendering:pixelated;border-radius:4px}\n"
     ".sheet{display:flex;gap:16px;padding:16px 18px}\n"
     ".sheet .pixels{flex:1 1 auto;min-width:0;max-width:1000px;height:auto}\n"
@@ -202,11 +204,21 @@ void page_plots_end(struct strbuf *out)
     strbuf_add(out, "</div>\n");
 }
 
-void page_details_begin(struct strbuf *out, const char *summary)
+static void begin_details(struct strbuf *out, const char *tag, const char *summary)
 {
-    strbuf_add(out, "<details>\n<summary>");
+    strbuf_printf(out, "%s\n<summary>", tag);
     strbuf_add_xml(out, summary);
     strbuf_add(out, "</summary>\n");
+}
+
+void page_details_begin(struct strbuf *out, const char *summary)
+{
+    begin_details(out, "<details>", summary);
+}
+
+void page_details_begin_open(struct strbuf *out, const char *summary)
+{
+    begin_details(out, "<details open=\"open\">", summary);
 }
 
 void page_details_end(struct strbuf *out)

@@ -37,6 +37,7 @@ void page_plots_end(struct strbuf *out);
 
 /* A part that the reader may open. */
 void page_details_begin(struct strbuf *out, const char *summary);
+void page_details_begin_open(struct strbuf *out, const char *summary); /* and may close */
 void page_details_end(struct strbuf *out);
 
 void page_note(struct strbuf *out, const char *text); /* set off by a coloured border */

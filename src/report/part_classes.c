@@ -13,17 +13,27 @@
 #include "report/pixmap.h"
 
 enum {
-    CLASSES_MAX = 512, /* more are not drawn */
-    WIDE_FROM = 21,    /* classes: plots take the whole width */
-    MISTAKES = 10,     /* rows of their table */
+    CLASSES_MAX = 1 << 20, /* that a summary may have */
+    DRAWN_MAX = 512, /* of more there is a histogram and tables in place of bars and matrix */
+    WIDE_FROM = 21,  /* classes: plots take the whole width */
+    MISTAKES = 10,   /* rows of their table */
+    MANY_MISTAKES = 30, /* the same where there is no matrix */
+    WORST = 30,         /* rows of the table of classes */
+    BINS = 10,
+};
+
+/* Samples of class `truth` for which the answer is `answer`. */
+struct cell {
+    size_t truth, answer;
+    double count;
 };
 
 /* The summary's members about classes, checked. */
 struct classes {
-    size_t n;
+    size_t n, n_cells;
     const char **names;
-    double *accuracy;
-    double *counts; /* n x n */
+    double *accuracy, *samples; /* of each class */
+    struct cell *cells;         /* positive counts alone */
 };
 
 static const struct json_value *array_of(const struct run *run, const char *key)
@@ -49,16 +59,68 @@ static bool read_names(const struct json_value *names, struct classes *out)
     return true;
 }
 
-static bool read_counts(const struct json_value *rows, struct classes *out)
+/* A count that is not a positive number is no cell. */
+static void add_cell(struct classes *out, size_t truth, size_t answer, double count)
 {
+    if (isfinite(count) && count > 0)
+        out->cells[out->n_cells++] = (struct cell){ truth, answer, fmin(count, 1e300) };
+}
+
+static enum status read_matrix(const struct json_value *rows, struct classes *out,
+                               bool *out_is_good)
+{
+    if (rows->count != out->n)
+        return STATUS_OK;
     for (size_t r = 0; r < out->n; r++) {
-        const struct json_value *row = &rows->items[r];
-        if (row->kind != JSON_ARRAY || row->count != out->n)
-            return false;
-        for (size_t c = 0; c < out->n; c++)
-            out->counts[r * out->n + c] = number_of(&row->items[c]);
+        if (rows->items[r].kind != JSON_ARRAY || rows->items[r].count != out->n)
+            return STATUS_OK;
     }
-    return true;
+    TRY(mem_alloc(out->n * out->n, sizeof *out->cells, &out->cells));
+    for (size_t r = 0; r < out->n; r++) {
+        for (size_t c = 0; c < out->n; c++)
+            add_cell(out, r, c, number_of(&rows->items[r].items[c]));
+    }
+    *out_is_good = true;
+    return STATUS_OK;
+}
+
+/* The number of a class; `n` if it is none. */
+static size_t class_of(const struct json_value *value, size_t n)
+{
+    return value->kind == JSON_NUMBER && value->is_integer && value->integer >= 0 &&
+                   (uint64_t)value->integer < n
+               ? (size_t)value->integer
+               : n;
+}
+
+/* [truth, answer, samples] each. */
+static enum status read_cells(const struct json_value *cells, struct classes *out,
+                              bool *out_is_good)
+{
+    TRY(mem_alloc(cells->count, sizeof *out->cells, &out->cells));
+    for (size_t i = 0; i < cells->count; i++) {
+        const struct json_value *cell = &cells->items[i];
+        if (cell->kind != JSON_ARRAY || cell->count != 3)
+            return STATUS_OK;
+        const size_t truth = class_of(&cell->items[0], out->n),
+                     answer = class_of(&cell->items[1], out->n);
+        if (truth == out->n || answer == out->n)
+            return STATUS_OK;
+        add_cell(out, truth, answer, number_of(&cell->items[2]));
+    }
+    *out_is_good = true;
+    return STATUS_OK;
+}
+
+/* Of each class as the summary has them or, of an older one, as its cells add up. */
+static void read_samples(const struct run *run, struct classes *out)
+{
+    const struct json_value *samples = array_of(run, "class_samples");
+
+    for (size_t i = 0; samples && samples->count == out->n && i < out->n; i++)
+        out->samples[i] = number_of(&samples->items[i]);
+    for (size_t i = 0; (!samples || samples->count != out->n) && i < out->n_cells; i++)
+        out->samples[out->cells[i].truth] += out->cells[i].count;
 }
 
 /* *out_is_there: the summary holds names, accuracies and counts that fit together. */
@@ -66,18 +128,22 @@ static enum status read_classes(const struct run *run, struct classes *out, bool
 {
     const struct json_value *names = array_of(run, "class_names"),
                             *accuracy = array_of(run, "class_accuracy"),
-                            *confusion = array_of(run, "confusion");
+                            *matrix = array_of(run, "confusion"),
+                            *cells = array_of(run, "confusion_cells");
 
-    if (!names || !accuracy || !confusion || names->count == 0 || names->count > CLASSES_MAX ||
-        accuracy->count != names->count || confusion->count != names->count)
+    if (!names || !accuracy || (!matrix && !cells) || names->count == 0 ||
+        names->count > CLASSES_MAX || accuracy->count != names->count)
         return STATUS_OK;
     out->n = names->count;
     TRY(mem_alloc(out->n, sizeof *out->names, &out->names));
     TRY(mem_alloc(out->n, sizeof *out->accuracy, &out->accuracy));
-    TRY(mem_alloc(out->n * out->n, sizeof *out->counts, &out->counts));
+    TRY(mem_alloc(out->n, sizeof *out->samples, &out->samples));
     for (size_t i = 0; i < out->n; i++)
         out->accuracy[i] = number_of(&accuracy->items[i]);
-    *out_is_there = read_names(names, out) && read_counts(confusion, out);
+    if (!read_names(names, out))
+        return STATUS_OK;
+    TRY(matrix ? read_matrix(matrix, out, out_is_there) : read_cells(cells, out, out_is_there));
+    read_samples(run, out);
     return STATUS_OK;
 }
 
@@ -85,7 +151,8 @@ static void release_classes(struct classes *classes)
 {
     mem_free(classes->names);
     mem_free(classes->accuracy);
-    mem_free(classes->counts);
+    mem_free(classes->samples);
+    mem_free(classes->cells);
 }
 
 static void write_accuracies(struct report *report, const struct classes *classes)
@@ -112,12 +179,31 @@ static void write_accuracies(struct report *report, const struct classes *classe
     page_plot_end(report->out);
 }
 
-static void write_matrix(struct report *report, const struct classes *classes)
+/* How many classes have which accuracy. */
+static void write_histogram(struct report *report, const struct classes *classes)
+{
+    const struct plot plot = { .title = "Classes by accuracy",
+                               .x = { .label = "accuracy", .format = NUMBER_PERCENT },
+                               .y = { .label = "classes", .format = NUMBER_SI } };
+
+    page_plot_begin(report->out, false);
+    plot_histogram(report->out, &plot, classes->accuracy, classes->n, BINS);
+    page_plot_end(report->out);
+}
+
+static enum status write_matrix(struct report *report, const struct classes *classes)
 {
     const bool is_wide = classes->n >= WIDE_FROM;
+    double *counts;
+
+    TRY(mem_alloc(classes->n * classes->n, sizeof *counts, &counts));
+    for (size_t i = 0; i < classes->n_cells; i++) {
+        const struct cell *cell = &classes->cells[i];
+        counts[cell->truth * classes->n + cell->answer] += cell->count;
+    }
     const struct plot_matrix matrix = { .names = classes->names,
                                         .n = classes->n,
-                                        .counts = classes->counts };
+                                        .counts = counts };
     const struct plot plot = { .title = "What was taken for what",
                                .width = is_wide ? 1120 : 0,
                                .x = { .label = "answer" },
@@ -126,6 +212,8 @@ static void write_matrix(struct report *report, const struct classes *classes)
     page_plot_begin(report->out, is_wide);
     plot_matrix(report->out, &plot, &matrix);
     page_plot_end(report->out);
+    mem_free(counts);
+    return STATUS_OK;
 }
 
 /* How often what the model holds for so likely is true: bins of probabilities (docs/formats.md). */
@@ -170,14 +258,10 @@ static void write_calibration(struct report *report)
     page_plot_end(report->out);
 }
 
-struct mistake {
-    size_t truth, answer;
-    double count, share;
-};
-
-static int compare_mistakes(const void *a, const void *b)
+/* The most frequent first. */
+static int compare_cells(const void *a, const void *b)
 {
-    const struct mistake *x = a, *y = b;
+    const struct cell *x = a, *y = b;
 
     if (x->count != y->count)
         return x->count < y->count ? 1 : -1;
@@ -186,49 +270,134 @@ static int compare_mistakes(const void *a, const void *b)
     return x->answer < y->answer ? -1 : x->answer > y->answer;
 }
 
-/* The most frequent mistakes, most frequent first; returns how many there are, at most MISTAKES. */
-static size_t find_mistakes(const struct classes *classes, struct mistake found[MISTAKES + 1])
+/* Moves mistakes to the front, the most frequent first; returns how many there are. */
+static size_t sort_mistakes(struct classes *classes)
 {
     size_t n = 0;
 
-    for (size_t truth = 0; truth < classes->n; truth++) {
-        const double *row = classes->counts + truth * classes->n;
-        double sum = 0;
-        for (size_t c = 0; c < classes->n; c++)
-            sum += row[c];
-        for (size_t answer = 0; answer < classes->n; answer++) {
-            if (answer == truth || !(row[answer] > 0) || !isfinite(sum))
-                continue;
-            found[n] = (struct mistake){ truth, answer, row[answer], row[answer] / sum };
-            qsort(found, ++n, sizeof *found, compare_mistakes);
-            n = n > MISTAKES ? MISTAKES : n;
-        }
+    for (size_t i = 0; i < classes->n_cells; i++) {
+        const struct cell cell = classes->cells[i];
+        if (cell.truth == cell.answer)
+            continue;
+        classes->cells[i] = classes->cells[n];
+        classes->cells[n++] = cell;
     }
+    qsort(classes->cells, n, sizeof *classes->cells, compare_cells);
     return n;
 }
 
-static void write_mistakes(struct report *report, const struct classes *classes)
+static void write_name(struct report *report, const char *name)
 {
-    struct mistake found[MISTAKES + 1];
-    const size_t n = find_mistakes(classes, found);
+    strbuf_add(report->out, "<td>");
+    strbuf_add_xml(report->out, name);
+    strbuf_add(report->out, "</td>");
+}
 
+/* cells: the most frequent mistakes, `n` of them. */
+static void write_mistakes(struct report *report, const struct classes *classes, size_t n)
+{
     if (n == 0)
         return;
-    page_details_begin(report->out, "The most frequent mistakes");
+    if (classes->n > DRAWN_MAX)
+        page_details_begin_open(report->out, "The most frequent mistakes");
+    else
+        page_details_begin(report->out, "The most frequent mistakes");
     strbuf_add(report->out, "<div class=\"scroll\"><table>\n<tr><th>truth</th><th>answer</th>"
                             "<th>samples</th><th>of the class</th></tr>\n");
     for (size_t i = 0; i < n; i++) {
-        strbuf_add(report->out, "<tr><td>");
-        strbuf_add_xml(report->out, classes->names[found[i].truth]);
-        strbuf_add(report->out, "</td><td>");
-        strbuf_add_xml(report->out, classes->names[found[i].answer]);
-        strbuf_add(report->out, "</td>");
-        part_cell(report, found[i].count, NUMBER_PLAIN);
-        part_cell(report, found[i].share, NUMBER_PERCENT);
+        const struct cell *cell = &classes->cells[i];
+        const double samples = classes->samples[cell->truth];
+        const double share = samples > 0 ? cell->count / samples : (double)NAN;
+        strbuf_add(report->out, "<tr>");
+        write_name(report, classes->names[cell->truth]);
+        write_name(report, classes->names[cell->answer]);
+        part_cell(report, cell->count, NUMBER_PLAIN);
+        part_cell(report, share <= 1 ? share : (double)NAN, NUMBER_PERCENT);
         strbuf_add(report->out, "</tr>\n");
     }
     strbuf_add(report->out, "</table></div>\n");
     page_details_end(report->out);
+}
+
+struct class
+{
+    size_t number;
+    double accuracy, samples;
+};
+
+/* The worst first; of equal ones that with more samples. */
+static int compare_classes(const void *a, const void *b)
+{
+    const struct class *x = a, *y = b;
+
+    if (x->accuracy != y->accuracy)
+        return x->accuracy < y->accuracy ? -1 : 1;
+    if (x->samples != y->samples)
+        return x->samples < y->samples ? 1 : -1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+/* Classes without samples are left out. cells: mistakes, the most frequent first. */
+static enum status write_worst(struct report *report, const struct classes *classes,
+                               size_t n_mistakes)
+{
+    struct class *sorted;
+    size_t n = 0;
+
+    TRY(mem_alloc(classes->n, sizeof *sorted, &sorted));
+    for (size_t i = 0; i < classes->n; i++) {
+        if (isfinite(classes->accuracy[i]))
+            sorted[n++] = (struct class){ i, classes->accuracy[i], classes->samples[i] };
+    }
+    qsort(sorted, n, sizeof *sorted, compare_classes);
+    if (n > 0) {
+        page_details_begin_open(report->out, "The classes with the lowest accuracy");
+        strbuf_add(report->out, "<div class=\"scroll\"><table>\n<tr><th>class</th>"
+                                "<th>samples</th><th>accuracy</th>"
+                                "<th>most often taken for</th></tr>\n");
+    }
+    for (size_t i = 0; i < n && i < WORST; i++) {
+        const struct cell *found = NULL;
+        for (size_t k = 0; k < n_mistakes && !found; k++) {
+            if (classes->cells[k].truth == sorted[i].number)
+                found = &classes->cells[k];
+        }
+        strbuf_add(report->out, "<tr>");
+        write_name(report, classes->names[sorted[i].number]);
+        part_cell(report, sorted[i].samples, NUMBER_PLAIN);
+        part_cell(report, sorted[i].accuracy, NUMBER_PERCENT);
+        write_name(report, found ? classes->names[found->answer] : "");
+        strbuf_add(report->out, "</tr>\n");
+    }
+    if (n > 0) {
+        strbuf_add(report->out, "</table></div>\n");
+        page_details_end(report->out);
+    }
+    mem_free(sorted);
+    return STATUS_OK;
+}
+
+static enum status write_classes(struct report *report, struct classes *classes)
+{
+    const bool is_drawn = classes->n <= DRAWN_MAX;
+    enum status status = STATUS_OK;
+
+    page_section_begin(report->out, "Classes");
+    page_plots_begin(report->out);
+    if (is_drawn) {
+        write_accuracies(report, classes);
+        status = write_matrix(report, classes);
+    } else {
+        write_histogram(report, classes);
+    }
+    write_calibration(report);
+    page_plots_end(report->out);
+    const size_t n = sort_mistakes(classes), shown = is_drawn ? MISTAKES : MANY_MISTAKES;
+    if (status == STATUS_OK && !is_drawn)
+        status = write_worst(report, classes, n);
+    write_mistakes(report, classes, n < shown ? n : shown);
+    page_section_end(report->out);
+    return status;
 }
 
 void part_classes(struct report *report)
@@ -237,16 +406,8 @@ void part_classes(struct report *report)
     bool is_there = false;
 
     enum status status = read_classes(report->run, &classes, &is_there);
-    if (status == STATUS_OK && is_there) {
-        page_section_begin(report->out, "Classes");
-        page_plots_begin(report->out);
-        write_accuracies(report, &classes);
-        write_matrix(report, &classes);
-        write_calibration(report);
-        page_plots_end(report->out);
-        write_mistakes(report, &classes);
-        page_section_end(report->out);
-    }
+    if (status == STATUS_OK && is_there)
+        status = write_classes(report, &classes);
     release_classes(&classes);
     if (status != STATUS_OK)
         report->status = status;
@@ -262,7 +423,7 @@ void part_reconstructions(struct report *report)
     strbuf_add(report->out, "<div class=\"box sheet\"><div class=\"sides\"><span>sample</span>"
                             "<span>reconstruction</span></div>");
     pixmap_add_png(report->out, run->reconstructions, run->reconstructions_bytes,
-                   "samples of the test split above, what the model makes of them below", 0);
+                   "validation samples above, what the model makes of them below", 0);
     strbuf_add(report->out, "</div>\n");
     page_section_end(report->out);
 }

@@ -182,7 +182,10 @@ static void write_score_card(struct report *report, const char *what, bool is_ac
     number_print(figure, val, format, 0);
     if (!print_best(remark, sizeof remark, &run->eval, val_column, is_accuracy, format))
         snprintf(remark, sizeof remark, "training %s", other);
-    page_card(report->out, name, figure, remark, NULL);
+    page_card(
+        report->out, name, figure, remark,
+        "on samples that training does not learn from: of text the validation split, else "
+        "the test split");
 }
 
 static void write_top5_card(struct report *report)

@@ -34,8 +34,10 @@ void part_configuration(struct report *report)
     if (run->summary) {
         page_details_begin(report->out, "All figures of the summary");
         strbuf_add(report->out, "<div>\n");
-        static const char *const shown_above[] = { "rank_times", "class_names",
-                                                   "class_accuracy", "confusion", NULL };
+        static const char *const shown_above[] = { "rank_times",     "class_names",
+                                                   "class_accuracy", "class_samples",
+                                                   "confusion",      "confusion_cells",
+                                                   "calibration",    NULL };
         page_settings(report->out, json_root(run->summary), shown_above);
         strbuf_add(report->out, "</div>\n");
         page_details_end(report->out);

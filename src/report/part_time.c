@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum {
     EPOCH_BARS = 60, /* more epochs are drawn as lines */
@@ -186,11 +187,15 @@ static void write_rank_bars(struct report *report, const struct json_value *rank
     page_plot_end(report->out);
 }
 
-/* Does any rank have such a number? */
+static const char waited_key[] = "made_wait_s";
+
+/* Does any rank have such a number? Where none waited for another, as servers' workers and stages of a
+ * pipeline, whose waits are told elsewhere, zeros say nothing. */
 static bool ranks_have(const struct json_value *ranks, const char *key)
 {
     for (size_t i = 0; i < ranks->count; i++) {
-        if (isfinite(json_number(&ranks->items[i], key, NAN)))
+        const double value = json_number(&ranks->items[i], key, NAN);
+        if (isfinite(value) && (value > 0 || strcmp(key, waited_key) != 0))
             return true;
     }
     return false;
@@ -206,10 +211,10 @@ static void write_made_wait(struct report *report, const struct json_value *rank
     static const int colours[] = { PART_ORANGE };
     const size_t count = ranks->count < RANK_BARS ? ranks->count : RANK_BARS;
 
-    if (count < 2 || !ranks_have(ranks, "made_wait_s"))
+    if (count < 2 || !ranks_have(ranks, waited_key))
         return;
     for (size_t i = 0; i < count; i++) {
-        const double seconds = json_number(&ranks->items[i], "made_wait_s", 0);
+        const double seconds = json_number(&ranks->items[i], waited_key, 0);
         print_rank(texts[i], &ranks->items[i], i);
         categories[i] = texts[i];
         values[i] = isfinite(seconds) && seconds > 0 ? fmin(seconds, 1e300) : 0;
@@ -236,7 +241,7 @@ static const struct {
 } extras[] = {
     { "hidden_share", "hidden", CELL_SHARE },
     { "bytes_sent", "sent", CELL_BYTES },
-    { "made_wait_s", "others waited", CELL_SECONDS },
+    { waited_key, "others waited", CELL_SECONDS },
 };
 enum { EXTRAS = sizeof extras / sizeof *extras };
 

@@ -23,6 +23,10 @@ static struct scale_range range_of(const struct plot *plot, const struct plot_se
     for (size_t i = 0; i < series->count; i++) {
         if (curve_is_visible(plot, series, i))
             scale_include(&range, series->y[i], plot->y.log);
+        if (curve_has_band(plot, series, i)) {
+            scale_include(&range, series->low[i], plot->y.log);
+            scale_include(&range, series->high[i], plot->y.log);
+        }
     }
     if (curve_is_noisy(series) && range.lo < range.hi)
         curve_narrow(plot, series, &range);
@@ -45,13 +49,16 @@ static void fit_scales(struct frame *frame, const struct plot_series *series, si
             scale_include(&y, range.hi / frame_unit(&plot->y), plot->y.log);
         }
     }
-    const struct scale_rule x_rule = {
-        .log = plot->x.log, .from_zero = plot->x.from_zero, .whole = plot->x.whole, .wanted = 7
-    };
+    const struct scale_rule x_rule = { .log = plot->x.log,
+                                       .from_zero = plot->x.from_zero,
+                                       .whole = plot->x.whole,
+                                       .share = plot->x.format == NUMBER_PERCENT,
+                                       .wanted = 7 };
     const struct scale_rule y_rule = { .log = plot->y.log,
                                        .from_zero = plot->y.from_zero,
                                        .whole = plot->y.whole,
                                        .loose = true,
+                                       .share = plot->y.format == NUMBER_PERCENT,
                                        .wanted = 5 };
     scale_fit(&frame->x, x, &x_rule);
     scale_fit(&frame->y, y, &y_rule);
@@ -252,6 +259,8 @@ void plot_lines(struct strbuf *out, const struct plot *plot, const struct plot_s
     frame_x_axis(out, &frame, false);
     frame_base(out, &frame, false);
     if (any) {
+        for (size_t s = 0; s < n_series; s++)
+            curve_draw_band(out, &frame, &series[s]);
         for (size_t s = 0; s < n_series; s++)
             curve_draw(out, &frame, &series[s]);
         spread_told(&frame, told, n_told);

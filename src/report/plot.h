@@ -53,6 +53,8 @@ struct plot_series {
     enum plot_style style;
     bool dashed;
     bool tell_last; /* writes the last value beside its point */
+    /* A pale band behind the line, `count` values each; where one is no number there is none. NULL: no band. */
+    const double *low, *high;
 };
 
 /* Lines of a series with many points are thinned out such that no peak is lost. */
@@ -65,8 +67,9 @@ struct plot_bars {
     const char *const *names; /* of the series */
     const int *colours;       /* of the series; NULL: 0, 1, 2, ... */
     size_t n_series;
-    const double
-        *values;     /* values[series * n_categories + category]; a negative one counts as 0 */
+    const double *
+        values; /* values[series * n_categories + category]; a negative one counts as 0. One that is
+                      * no number has no bar, and a dash where values are told */
     bool stacked;    /* else side by side */
     bool horizontal; /* bars go right; then plot->x is the values' axis, else plot->y */
     bool tell;       /* lying bars of one series: each value is written behind its bar */

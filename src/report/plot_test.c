@@ -129,6 +129,28 @@ static void test_whole_axis_has_whole_ticks(void)
     CHECK(scale.ticks[3] == 3);
 }
 
+static void test_an_axis_of_shares_ends_at_nothing_and_all(struct rng *rng)
+{
+    const struct scale_rule rule = { .share = true,
+                                     .loose = rng_below(rng, 2),
+                                     .from_zero = rng_below(rng, 2),
+                                     .wanted = 2 + (int)rng_below(rng, 10) };
+    const double ends[] = { (double)rng_below(rng, 21) / 20, (double)rng_below(rng, 21) / 20 };
+    struct scale_range range = SCALE_NOTHING;
+    struct scale scale;
+
+    scale_include(&range, ends[0], false);
+    scale_include(&range, ends[1], false);
+    scale_fit(&scale, range, &rule);
+    CHECK(scale.lo < scale.hi && scale.lo >= 0 && scale.hi <= 1 + 1e-12);
+    CHECK(scale.lo <= range.lo + 1e-12 && scale.hi >= range.hi - 1e-12 && scale.n_ticks > 0);
+    for (int i = 0; i < scale.n_ticks; i++)
+        CHECK(scale.ticks[i] >= 0 && scale.ticks[i] <= 1 + 1e-8);
+    scale_include(&range, 1.5, false); /* an efficiency may be more */
+    scale_fit(&scale, range, &rule);
+    CHECK(scale.hi >= 1.5);
+}
+
 static void test_a_range_takes_what_can_be_shown(void)
 {
     struct scale_range range = SCALE_NOTHING;
@@ -512,6 +534,8 @@ const struct test tests[] = {
     { .name = "log ticks ascend within the range",
       .property = test_log_ticks_ascend_within_the_range },
     { .name = "a whole axis has whole ticks", .run = test_whole_axis_has_whole_ticks },
+    { .name = "an axis of shares ends at nothing and all",
+      .property = test_an_axis_of_shares_ends_at_nothing_and_all },
     { .name = "a range takes what can be shown", .run = test_a_range_takes_what_can_be_shown },
     { .name = "degenerate values give a picture",
       .run = test_degenerate_values_give_a_picture },

@@ -3,7 +3,9 @@
  *
  * The line is made of pieces. Each has a rank: where the terminal is too narrow
  * for all, those of the highest rank go first; what room is left belongs to the
- * bar. A line is written by one call, so that it does not flicker.
+ * bar. A line is written by one call, so that it does not flicker. The cursor waits
+ * at its beginning: a terminal that becomes narrower breaks the line into several,
+ * and all of these are below the cursor, to be cleared before the next.
  */
 #include "report/progress.h"
 
@@ -296,7 +298,7 @@ static void draw(struct progress *progress, double now)
 
     add(&line, "\r");
     add_pieces(&line, progress, pieces, bar);
-    add(&line, "\x1b[K");
+    add(&line, "\x1b[J\r");
     write_all(progress->config.fd, line.text, line.length);
     progress->is_drawn = true;
 }
@@ -362,11 +364,11 @@ void progress_note(struct progress *progress, const char *text)
 
     if (length + 8 < sizeof line) { /* in one write, so that lines of others stay apart */
         const int bytes =
-            snprintf(line, sizeof line, "%s%s\n", progress->is_drawn ? "\r\x1b[K" : "", text);
+            snprintf(line, sizeof line, "%s%s\n", progress->is_drawn ? "\r\x1b[J" : "", text);
         write_all(fd, line, (size_t)bytes);
     } else {
         if (progress->is_drawn)
-            write_all(fd, "\r\x1b[K", 4);
+            write_all(fd, "\r\x1b[J", 4);
         write_all(fd, text, length);
         write_all(fd, "\n", 1);
     }
@@ -379,6 +381,8 @@ void progress_end(struct progress *progress)
     /* In a log, a run too short for a line stays silent to its end. */
     if (progress->is_new && (progress->is_terminal || progress->n_shown > 0))
         show(progress, time_now(progress));
+    else if (progress->is_drawn)
+        draw(progress, time_now(progress)); /* whole, whatever became of the terminal */
     if (progress->is_drawn)
         write_all(progress->config.fd, "\n", 1);
     progress->is_drawn = false;

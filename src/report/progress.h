@@ -37,7 +37,7 @@ enum { PROGRESS_MARKS = 16, PROGRESS_LINE = 1024 };
 struct progress {
     struct progress_config config;
     bool is_terminal, is_utf8, has_colour;
-    bool is_drawn; /* the cursor stands in a drawn line */
+    bool is_drawn; /* the cursor stands at the beginning of a drawn line */
     bool is_new;   /* there is an update that was not shown */
     int n_shown;
     double began, shown_at; /* times */

@@ -114,7 +114,7 @@ static int columns_of(const char *line)
 
     while (*line) {
         if (*line == '\x1b') {
-            line += strcspn(line, "mK") + 1;
+            line += strcspn(line, "mKJ") + 1;
         } else if (*line == '\r') {
             line++;
         } else {
@@ -233,7 +233,7 @@ static void test_a_terminal_line_fits_any_width(void)
             now += 1;
             progress_update(&progress, 640, 3.2, 0.4123, 0.852, 51234);
             const char *line = read_screen(&screen);
-            CHECK(line[0] == '\r' && strcmp(line + strlen(line) - 3, "\x1b[K") == 0);
+            CHECK(line[0] == '\r' && strcmp(line + strlen(line) - 4, "\x1b[J\r") == 0);
             CHECK(columns_of(line) < width);
             CHECK((strstr(line, "32%") != NULL) == (width > 4));
             CHECK((strstr(line, "loss 0.4123") != NULL) == (width > 17));
@@ -265,8 +265,8 @@ static void test_a_terminal_is_redrawn_ten_times_a_second_at_most(void)
         now += 0.001;
         progress_update(&progress, (uint64_t)step, 1, 0.5, 0.5, 1e6);
         if (step % 50 == 0) {
-            for (const char *at = strchr(read_screen(&screen), '\r'); at;
-                 at = strchr(at + 1, '\r'))
+            for (const char *at = strstr(read_screen(&screen), "\x1b[J"); at;
+                 at = strstr(at + 1, "\x1b[J"))
                 redraws++;
         }
     }
@@ -294,6 +294,97 @@ static void test_a_resized_terminal_is_followed(void)
     close_screen(&screen);
 }
 
+/* A terminal that breaks lines anew when its width changes, as most do: lines as they were written, broken where they
+ * are longer than the width. The cursor is at a place in a line, and keeps it. */
+struct reflowing {
+    int width, n_lines, line, at;
+    char text[64][256];
+};
+
+/* Writes bytes as a terminal in the C locale does; notes no colours. */
+static void feed(struct reflowing *t, const char *bytes)
+{
+    for (; *bytes; bytes++) {
+        char *line = t->text[t->line];
+        const int length = (int)strlen(line), row = t->at / t->width * t->width;
+        if (*bytes == '\r') {
+            t->at = row;
+        } else if (*bytes == '\n') {
+            t->at = row + t->width;
+            if (t->at >= length) { /* it was the line's last row */
+                t->at = 0;
+                t->line++;
+                t->n_lines = t->line < t->n_lines ? t->n_lines : t->line + 1;
+                CHECK(t->line < 64);
+            }
+        } else if (*bytes == '\x1b') {
+            const size_t escape = strcspn(bytes, "mKJ");
+            if (bytes[escape] == 'K')
+                for (int i = t->at; i < length && i < row + t->width; i++)
+                    line[i] = ' ';
+            if (bytes[escape] == 'J') {
+                memset(line + t->at, 0, sizeof t->text[0] - (size_t)t->at);
+                for (; t->n_lines > t->line + 1; t->n_lines--)
+                    t->text[t->n_lines - 1][0] = '\0';
+            }
+            bytes += escape;
+        } else {
+            for (int i = length; i < t->at; i++)
+                line[i] = ' ';
+            line[t->at++] = *bytes;
+        }
+    }
+}
+
+static int count_bars(const struct reflowing *t)
+{
+    int bars = 0;
+
+    for (int i = 0; i < t->n_lines; i++) {
+        for (const char *at = t->text[i]; (at = strstr(at, "loss ")); at++)
+            bars++;
+    }
+    return bars;
+}
+
+static void test_a_narrower_terminal_keeps_no_fragments_of_the_bar(void)
+{
+    static const int widths[] = { 120, 60, 59, 30, 119, 40, 20, 100, 33 };
+    struct screen screen;
+    struct progress progress;
+    struct reflowing terminal = { .width = 120, .n_lines = 1 };
+
+    set_locale("C");
+    CHECK(setenv("NO_COLOR", "1", 1) == 0);
+    open_terminal(&screen, 120);
+    begin(&progress, &screen, 100);
+    for (int i = 0; i < 9; i++) {
+        terminal.width = widths[i];
+        set_width(&screen, widths[i]);
+        now += 1;
+        progress_update(&progress, (uint64_t)i, 3.2, 0.4123, 0.852, 51234);
+        feed(&terminal, read_screen(&screen));
+        CHECK_INT(1, terminal.n_lines);
+        CHECK_INT(1, count_bars(&terminal));
+        CHECK((int)strlen(terminal.text[0]) < widths[i]);
+    }
+    terminal.width = 20;
+    set_width(&screen, 20);
+    progress_note(&progress, "a note");
+    feed(&terminal, read_screen(&screen));
+    CHECK_TEXT("a note", terminal.text[0]);
+    CHECK_INT(2, terminal.n_lines);
+    terminal.width = 15;
+    set_width(&screen, 15);
+    progress_end(&progress);
+    feed(&terminal, read_screen(&screen));
+    CHECK_INT(3, terminal.n_lines); /* the note, the bar, and where the next line begins */
+    CHECK((int)strlen(terminal.text[1]) < 15);
+    CHECK_TEXT("", terminal.text[2]);
+    CHECK(unsetenv("NO_COLOR") == 0);
+    close_screen(&screen);
+}
+
 static void test_a_note_stands_above_the_bar(void)
 {
     struct screen screen;
@@ -309,7 +400,7 @@ static void test_a_note_stands_above_the_bar(void)
     read_screen(&screen);
     progress_note(&progress, "epoch 1: accuracy 85%");
     const char *text = read_screen(&screen);
-    CHECK(strncmp(text, "\r\x1b[Kepoch 1: accuracy 85%\n\r", 27) == 0);
+    CHECK(strncmp(text, "\r\x1b[Jepoch 1: accuracy 85%\n\r", 27) == 0);
     CHECK(strstr(text, "50%") != NULL);
     now += 0.01;
     progress_update(&progress, 100, 1, 0.5, NAN, 10);
@@ -373,6 +464,8 @@ const struct test tests[] = {
     { .name = "a terminal is redrawn ten times a second at most",
       .run = test_a_terminal_is_redrawn_ten_times_a_second_at_most },
     { .name = "a resized terminal is followed", .run = test_a_resized_terminal_is_followed },
+    { .name = "a narrower terminal keeps no fragments of the bar",
+      .run = test_a_narrower_terminal_keeps_no_fragments_of_the_bar },
     { .name = "a note stands above the bar", .run = test_a_note_stands_above_the_bar },
     { .name = "time left follows the recent rate",
       .run = test_time_left_follows_the_recent_rate },

@@ -128,7 +128,7 @@ static void test_a_whole_run_has_all_parts(void)
         "<title>cat known as such: 9 (90.00%)</title>",
         "&lt;ox&gt;",
         "<td>dog</td><td>cat</td><td>3</td><td>37.50%</td>",
-        "<img class=\"pixels\" alt=\"samples of the test split above",
+        "<img class=\"pixels\" alt=\"validation samples above",
         "0.3800",
         "24.5 s",
         "50,420",
@@ -337,6 +337,94 @@ static void test_classes_that_do_not_fit_are_left_out(void)
     page_testing_check(page);
     check_has(page, "Accuracy of each class");
     mem_free(page);
+}
+
+/* A summary of `n` classes with confusion_cells: class i is right, but every tenth is taken for the next. */
+static void put_many_classes(int n, const char *one_more_cell)
+{
+    struct strbuf text;
+
+    strbuf_init(&text, 8 << 20);
+    strbuf_add(&text, "{\"class_names\":[");
+    for (int i = 0; i < n; i++)
+        strbuf_printf(&text, "%s\"class-%d\"", i ? "," : "", i);
+    strbuf_add(&text, "],\"class_samples\":[");
+    for (int i = 0; i < n; i++)
+        strbuf_printf(&text, "%s%d", i ? "," : "", i == 77 ? 0 : 4);
+    strbuf_add(&text, "],\"class_accuracy\":[");
+    for (int i = 0; i < n; i++)
+        strbuf_printf(&text, "%s%s", i ? "," : "",
+                      i == 77       ? "null"
+                      : i % 10 == 0 ? "0.25"
+                                    : "1");
+    strbuf_add(&text, "],\"confusion_cells\":[");
+    for (int i = 0; i < n; i++) {
+        if (i == 77)
+            continue;
+        strbuf_printf(&text, i % 10 == 0 ? "%s[%d,%d,1],[%d,%d,3]" : "%s[%d,%d,4]",
+                      i ? "," : "", i, i, i, (i + 1) % n);
+    }
+    strbuf_printf(&text, "%s]}", one_more_cell);
+    CHECK_OK(strbuf_status(&text));
+    put("summary.json", text.text);
+    strbuf_release(&text);
+}
+
+static void test_very_many_classes_are_told_by_the_worst(void)
+{
+    put_many_classes(20000, "");
+    char *page = make_page();
+    page_testing_check(page);
+    check_has(page, "Classes by accuracy");
+    check_has(page, "The classes with the lowest accuracy");
+    check_has(page, "<td>class-10</td><td>4</td><td>25.00%</td><td>class-11</td>");
+    check_has(page, "<td>class-10</td><td>class-11</td><td>3</td><td>75.00%</td>");
+    CHECK(strstr(page, "What was taken for what") == NULL);
+    CHECK(strstr(page, ">class-12<") == NULL); /* it is right */
+    CHECK(strlen(page) < 100000);
+    mem_free(page);
+
+    static const char *const wrong[] = { ",[20000,0,1]", ",[0,-1,1]", ",[0,1.5,1]",
+                                         ",[0,1]",       ",7",        ",[\"0\",1,1]" };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        put_many_classes(20000, wrong[i]);
+        page = make_page();
+        page_testing_check(page);
+        CHECK(strstr(page, "Classes by accuracy") == NULL);
+        mem_free(page);
+    }
+}
+
+/* Cells may come of few classes, too, and counts may not fit the number of samples. */
+static void test_cells_of_few_classes_are_drawn(void)
+{
+    put("summary.json", "{\"class_names\":[\"a\",\"b\"],\"class_accuracy\":[1,0],"
+                        "\"class_samples\":[0,-1],\"confusion_cells\":[[0,0,2],[1,0,5]]}");
+    char *page = make_page();
+    page_testing_check(page);
+    check_has(page, "What was taken for what");
+    CHECK(strstr(page, "inf") == NULL && strstr(page, "-500%") == NULL);
+    mem_free(page);
+}
+
+/* Workers of servers and stages of a pipeline do not wait for each other in the account of ranks. */
+static void test_no_plot_is_empty_where_nobody_waited(void)
+{
+    for (int waited = 0; waited < 2; waited++) {
+        char ranks[400];
+        (void)snprintf(ranks, sizeof ranks,
+                       "{\"status\":\"done\",\"rank_times\":[{\"rank\":0,\"compute_s\":1,"
+                       "\"wait_s\":1,\"made_wait_s\":0},{\"rank\":1,\"compute_s\":1,"
+                       "\"wait_s\":1,\"made_wait_s\":%d}]}",
+                       waited);
+        put("summary.json", ranks);
+        char *page = make_page();
+        page_testing_check(page);
+        CHECK((strstr(page, "Whom the other ranks waited for") != NULL) == waited);
+        CHECK((strstr(page, "others waited") != NULL) == waited);
+        CHECK(strstr(page, "nothing to show yet") == NULL);
+        mem_free(page);
+    }
 }
 
 static void test_a_run_without_classes_has_no_accuracy(void)
@@ -586,6 +674,11 @@ const struct test tests[] = {
       .run = test_a_file_that_is_no_picture_is_left_out },
     { .name = "classes that do not fit are left out",
       .run = test_classes_that_do_not_fit_are_left_out },
+    { .name = "no plot is empty where nobody waited",
+      .run = test_no_plot_is_empty_where_nobody_waited },
+    { .name = "very many classes are told by the worst",
+      .run = test_very_many_classes_are_told_by_the_worst },
+    { .name = "cells of few classes are drawn", .run = test_cells_of_few_classes_are_drawn },
     { .name = "a run without classes has no accuracy",
       .run = test_a_run_without_classes_has_no_accuracy },
     { .name = "a last line cut off is ignored", .run = test_a_last_line_cut_off_is_ignored },

@@ -99,6 +99,28 @@ static void place_log_ticks(struct scale *scale, const struct scale_rule *rule)
     }
 }
 
+/* Takes away what is beyond 0 and 1, where no value is. */
+static void limit_to_shares(struct scale *scale, struct scale_range range)
+{
+    const double most = range.hi <= 1 + 1e-6 ? fmax(range.hi, 1) : INFINITY;
+    const double low = range.lo >= 0 ? 0 : -INFINITY;
+    int kept = 0;
+
+    if (range.lo > range.hi)
+        return;
+    scale->hi = fmin(scale->hi, most);
+    scale->lo = fmax(scale->lo, low);
+    for (int i = 0; i < scale->n_ticks; i++) {
+        if (scale->ticks[i] <= most + 1e-9 && scale->ticks[i] >= low)
+            scale->ticks[kept++] = scale->ticks[i];
+    }
+    scale->n_ticks = kept;
+    if (kept == 0) /* all were beyond: the ends are ticks */
+        add_tick(scale, scale->lo);
+    if (kept == 0)
+        add_tick(scale, scale->hi);
+}
+
 void scale_fit(struct scale *out, struct scale_range range, const struct scale_rule *rule)
 {
     double lo = range.lo, hi = range.hi;
@@ -129,6 +151,8 @@ void scale_fit(struct scale *out, struct scale_range range, const struct scale_r
         place_log_ticks(out, rule);
     else
         place_linear_ticks(out, rule);
+    if (rule->share && !rule->log)
+        limit_to_shares(out, range);
 }
 
 double scale_place(const struct scale *scale, double value)

@@ -16,6 +16,7 @@ struct scale_rule {
     bool from_zero; /* 0 is part of the range; ignored if log */
     bool whole;     /* ticks at whole numbers only; ignored if log */
     bool loose;     /* the range ends on ticks */
+    bool share;     /* neither side goes beyond 0 and 1, unless values do; ignored if log */
     int wanted;     /* about so many ticks, 2 to 16 */
 };
 

@@ -3,6 +3,9 @@
 #include "report/scaling.h"
 
 #include <math.h>
+#include <stdio.h>
+
+#include "report/number.h"
 
 const char *scaling_law(const struct scaling *scaling)
 {
@@ -37,6 +40,7 @@ static void fit(struct scaling *scaling)
 
     scaling->serial = scaling->residual = NAN;
     scaling->n_fitted = 0;
+    scaling->bound = SCALING_WITHIN;
     if (scaling->count == 0 || scaling->points[0].ranks != 1 ||
         scaling->points[0].oversubscribed)
         return;
@@ -49,14 +53,37 @@ static void fit(struct scaling *scaling)
     }
     if (scaling->n_fitted == 0)
         return;
-    scaling->serial = products / squares;
+    const double best = products / squares;
+    /* Squares of one unknown: the best share that can be is the one next to the best at all. */
+    scaling->serial = fmin(fmax(best, 0), 1);
+    scaling->bound = best > 1 ? SCALING_SLOWER : best < 0 ? SCALING_FASTER : SCALING_WITHIN;
     for (size_t i = 0; i < scaling->count; i++) {
         struct scaling_point *p = &scaling->points[i];
         p->fitted = speedup_by_law(scaling->weak, scaling->serial, p->ranks);
         const double error = p->speedup / p->fitted - 1;
         errors += counts(p) ? error * error : 0;
     }
-    scaling->residual = sqrt(errors / (double)scaling->n_fitted);
+    if (scaling->n_fitted > 1 || scaling->bound != SCALING_WITHIN)
+        scaling->residual = sqrt(errors / (double)scaling->n_fitted);
+}
+
+void scaling_print_fit(const struct scaling *scaling, char out[SCALING_TEXT])
+{
+    static const char *const bounds[] = {
+        [SCALING_WITHIN] = "",
+        [SCALING_SLOWER] = "; more ranks are slower than one",
+        [SCALING_FASTER] = "; more ranks are faster than it allows",
+    };
+    char residual[NUMBER_TEXT];
+
+    number_print(residual, scaling->residual, NUMBER_PERCENT, 0);
+    if (scaling->n_fitted == 0)
+        snprintf(out, SCALING_TEXT, "no fit: too few points");
+    else if (isnan(scaling->residual))
+        snprintf(out, SCALING_TEXT, "from one point, which any share fits");
+    else
+        snprintf(out, SCALING_TEXT, "off by %.20s over %zu %s%s", residual, scaling->n_fitted,
+                 scaling->n_fitted == 1 ? "point" : "points", bounds[scaling->bound]);
 }
 
 void scaling_finish(struct scaling *scaling)

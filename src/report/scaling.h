@@ -16,6 +16,8 @@
 
 #include "base/status.h"
 
+enum { SCALING_TEXT = 96 };
+
 struct scaling_point {
     int ranks, threads; /* threads of a rank */
     int64_t batch;      /* samples a step, over all ranks */
@@ -35,13 +37,22 @@ struct scaling {
     size_t count;
     struct scaling_point *points; /* by ascending ranks */
     /* Filled by scaling_finish. */
-    double serial, residual; /* NaN: too few points. residual: root mean square, relative */
-    size_t n_fitted;         /* points with several ranks that it was fitted to */
+    /* serial: from 0 to 1; NaN: too few points. residual: root mean square, relative; NaN where one point
+     * was fitted exactly, which says nothing of the law. */
+    double serial, residual;
+    size_t n_fitted;                     /* points with several ranks that it was fitted to */
+    enum scaling_bound {                 /* is the best fit a share that cannot be? */
+                         SCALING_WITHIN, /* no */
+                         SCALING_SLOWER, /* more than 1: several ranks are slower than one */
+                         SCALING_FASTER, /* less than 0: several ranks are more than as many times as fast */
+    } bound;
 };
 
 /* Speed-ups are against the point with the fewest ranks, which counts as perfect. */
 void scaling_finish(struct scaling *scaling);
 const char *scaling_law(const struct scaling *scaling); /* "Amdahl" or "Gustafson" */
+/* How good the fit is: "off by 3.2% over 4 points", "from one point", ... */
+void scaling_print_fit(const struct scaling *scaling, char out[SCALING_TEXT]);
 
 /* Writes the page, replaced as a whole. */
 MUST_CHECK enum status scaling_write_page(const struct scaling *scaling, const char *path);

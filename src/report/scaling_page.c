@@ -52,7 +52,7 @@ static void write_cards(const struct maker *maker)
 {
     const struct scaling *s = maker->scaling;
     const struct scaling_point *last = main_point(s);
-    char figure[NUMBER_TEXT], remark[96];
+    char figure[NUMBER_TEXT], remark[SCALING_TEXT + 32], fit[SCALING_TEXT];
 
     page_cards_begin(maker->out);
     number_print(figure, last->efficiency, NUMBER_PERCENT, 0);
@@ -62,13 +62,9 @@ static void write_cards(const struct maker *maker)
     number_print(figure, last->samples_per_s, NUMBER_SI, 0);
     page_card(maker->out, "Samples a second", figure, remark, NULL);
     number_print(figure, s->serial, NUMBER_PERCENT, 0);
-    if (s->n_fitted > 0) {
-        char residual[NUMBER_TEXT];
-        number_print(residual, s->residual, NUMBER_PERCENT, 0);
-        snprintf(remark, sizeof remark, "by %s's law, off by %s", scaling_law(s), residual);
-    } else {
-        snprintf(remark, sizeof remark, "no fit: too few points");
-    }
+    scaling_print_fit(s, fit);
+    snprintf(remark, sizeof remark, s->n_fitted > 0 ? "by %s's law, %s" : "%.0s%s",
+             scaling_law(s), fit);
     page_card(maker->out, "Serial share", figure, remark,
               "the part of a step that does not become shorter with more ranks");
     page_cards_end(maker->out);

@@ -97,6 +97,35 @@ static void test_without_one_rank_or_several_there_is_no_fit(void)
     CHECK(isnan(scaling.serial) && isnan(scaling.residual));
 }
 
+/* A share is from 0 to 1, whatever was measured. */
+static void test_no_measurement_gives_an_impossible_share(void)
+{
+    struct scaling_point points[POINTS];
+    char text[SCALING_TEXT];
+
+    for (int weak = 0; weak < 2; weak++) {
+        struct scaling scaling = make(weak, 0.1, points);
+        points[1].samples_per_s = 900; /* two ranks are slower than one */
+        scaling.count = 2;
+        scaling_finish(&scaling);
+        CHECK_CLOSE(1, scaling.serial, 1e-12);
+        CHECK_INT(SCALING_SLOWER, scaling.bound);
+        CHECK_CLOSE(0.1, scaling.residual, 1e-9);
+        scaling_print_fit(&scaling, text);
+        CHECK_TEXT("off by 10.00% over 1 point; more ranks are slower than one", text);
+        points[1].samples_per_s = 2500; /* faster than twice as fast */
+        scaling_finish(&scaling);
+        CHECK_CLOSE(0, scaling.serial, 1e-12);
+        CHECK_INT(SCALING_FASTER, scaling.bound);
+        CHECK_CLOSE(0.25, scaling.residual, 1e-9);
+        points[1].samples_per_s = 1500; /* one point is fitted exactly, which proves nothing */
+        scaling_finish(&scaling);
+        CHECK(scaling.serial > 0 && scaling.serial < 1 && isnan(scaling.residual));
+        scaling_print_fit(&scaling, text);
+        CHECK_TEXT("from one point, which any share fits", text);
+    }
+}
+
 static void check_page(const struct scaling *scaling, const char *part)
 {
     char path[256], *page;
@@ -117,7 +146,9 @@ static void test_the_page_is_whole(void)
 
     for (int weak = 0; weak < 2; weak++) {
         struct scaling scaling = make(weak, 0.05, points);
+        points[2].samples_per_s *= 1.1;
         scaling_finish(&scaling);
+        check_page(&scaling, "over 4 points");
         check_page(&scaling, weak ? "by Gustafson&#39;s law" : "by Amdahl&#39;s law");
         check_page(&scaling, "cnn &lt;b&gt;");
         check_page(&scaling, "Waiting, 16 ranks");
@@ -138,6 +169,8 @@ const struct test tests[] = {
       .run = test_a_residual_tells_how_far_a_law_is_off },
     { .name = "without one rank or several there is no fit",
       .run = test_without_one_rank_or_several_there_is_no_fit },
+    { .name = "no measurement gives an impossible share",
+      .run = test_no_measurement_gives_an_impossible_share },
     { .name = "the page is whole", .run = test_the_page_is_whole },
     { 0 },
 };
