@@ -49,7 +49,7 @@ int main(int argc, char **argv)
         return 1;
     }
     tutti_settings_destroy(settings);
-    printf("test accuracy %.2f%% after %lld steps, weights %.12s\n", 100 * result.val_accuracy,
-           (long long)result.steps, result.weights_sha256);
+    printf("validation accuracy %.2f%% after %lld steps, weights %.12s\n",
+           100 * result.val_accuracy, (long long)result.steps, result.weights_sha256);
     return 0;
 }

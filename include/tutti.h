@@ -120,8 +120,10 @@ struct tutti_result {
     int64_t steps;
 };
 
-/* Trains as `tutti train` does. model: NULL trains the one that the setting "model" names. Ranks are
- * processes forked from this one: call it before starting threads. */
+/* Trains as `tutti train` does. model: NULL trains the one that the setting "model" names; with a
+ * function the setting is a name for it ("model" by default), which no model of the zoo may have. The
+ * run's folder keeps the function's graph, so that `tutti eval` and `tutti train --resume` know the
+ * model. Ranks are processes forked from this one: call it before starting threads. */
 TUTTI_API int tutti_train(const struct tutti_settings *settings, tutti_model_fn *model,
                           struct tutti_result *out);
 

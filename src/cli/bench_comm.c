@@ -118,20 +118,33 @@ static enum status read_codecs(const char *text, struct comm_bench *bench)
 
 /* Collectives ----------------------------------------------------------------------------- */
 
+/* Nothing crosses between ranks where there is one, and in a barrier nothing that is counted. */
+static const char *print_bandwidth(const struct comm_measurement *m, char text[32])
+{
+    if (m->bus_bytes > 0 && m->us_median > 0)
+        snprintf(text, 32, "bus %7.2f GB/s", m->bus_bytes / m->us_median * 1e-3);
+    else
+        snprintf(text, 32, "bus %7s     ", "-");
+    return text;
+}
+
 static void print_collective(const struct comm_bench *bench, const struct comm *comm,
                              const char *op, size_t bytes, const struct comm_measurement *m)
 {
     const struct transport *transport = comm_transport(comm);
+    char text[32];
 
     if (bench->json)
         printf("{\"bench\": \"comm\", \"op\": \"%s\", \"transport\": \"%s\", "
                "\"algorithm\": \"%s\", \"bytes\": %zu, \"ranks\": %d, \"nodes\": %d, "
-               "\"us\": %.3f, \"us_p90\": %.3f, \"bytes_sent\": %.0f, \"optimum\": %.0f}\n",
+               "\"us\": %.3f, \"us_p90\": %.3f, \"calls\": %d, \"bytes_sent\": %.0f, "
+               "\"optimum\": %.0f, \"bus_bytes\": %.0f}\n",
                op, transport_name(transport), m->algorithm, bytes, comm_size(comm),
-               transport_nodes(transport), m->us_median, m->us_p90, m->bytes_sent, m->optimum);
+               transport_nodes(transport), m->us_median, m->us_p90, m->iterations,
+               m->bytes_sent, m->optimum, m->bus_bytes);
     else
-        printf("%-16s %12zu bytes  %12.2f us  (p90 %.2f)  %7.2f GB/s  %s\n", op, bytes,
-               m->us_median, m->us_p90, (double)bytes / m->us_median * 1e-3, m->algorithm);
+        printf("%-16s %12zu bytes  %12.2f us  (p90 %.2f)  %s  %s\n", op, bytes, m->us_median,
+               m->us_p90, print_bandwidth(m, text), m->algorithm);
     fflush(stdout);
 }
 

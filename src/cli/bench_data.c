@@ -22,8 +22,8 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-static const char *const allowed[] = { "limit", "batch", "shuffle", "seed",
-                                       "crop",  "flip",  "cutout",  NULL };
+static const char *const allowed[] = { "limit", "batch",  "shuffle", "seed", "crop",
+                                       "flip",  "cutout", "layout",  NULL };
 
 void cli_bench_data_help(void)
 {
@@ -116,6 +116,7 @@ enum status cli_bench_data(const struct args *args)
         .words = words,
         .max_words = 2,
     };
+    enum dataset_layout layout;
     struct dataset *dataset;
 
     settings_init(&settings);
@@ -127,7 +128,8 @@ enum status cli_bench_data(const struct args *args)
     if (windows)
         TRY(cli_whole_number("windows", windows, DATA_WINDOWS, &n_windows));
     TRY(settings_set(&settings, settings_find("data"), words[1]));
-    TRY(dataset_open(settings.data, DATASET_TRAIN, &dataset));
+    TRY(dataset_layout_parse(settings.layout, &layout));
+    TRY(dataset_open_layout(settings.data, DATASET_TRAIN, layout, &dataset));
     dataset_limit(dataset, settings.limit);
     const enum status status = measure(&settings, dataset);
     dataset_close(dataset);

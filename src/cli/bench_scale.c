@@ -291,6 +291,7 @@ static void add_lines(struct strbuf *out, const struct scaling *s)
     strbuf_printf(out, "{\"bench\": \"scale_fit\", \"law\": \"%s\", \"points\": %zu",
                   scaling_law(s), s->n_fitted);
     add_number(out, "serial_share", s->serial);
+    strbuf_printf(out, ", \"is_bounded\": %s", s->bound == SCALING_WITHIN ? "false" : "true");
     add_number(out, "residual", s->residual);
     strbuf_add(out, "}\n");
 }
@@ -330,8 +331,10 @@ static void print_point(const struct scaling_point *p)
 
 static void print_people(const struct scaling *s)
 {
+    char fit[SCALING_TEXT];
     bool beyond = false;
 
+    scaling_print_fit(s, fit);
     printf("%s, %s scaling, %d %s a rank, %d cores, %s:\n", s->model,
            s->weak ? "weak" : "strong", s->points[0].threads,
            s->points[0].threads == 1 ? "thread" : "threads", s->cores, s->isa);
@@ -342,9 +345,7 @@ static void print_people(const struct scaling *s)
         beyond |= s->points[i].oversubscribed;
     }
     if (s->n_fitted > 0)
-        printf("%s: serial share %.2f%%, off by %.2f%% over %zu %s\n", scaling_law(s),
-               100 * s->serial, 100 * s->residual, s->n_fitted,
-               s->n_fitted == 1 ? "point" : "points");
+        printf("%s: serial share %.2f%%, %s\n", scaling_law(s), 100 * s->serial, fit);
     else
         printf("no fit: it takes 1 rank and several, with a core for every thread\n");
     if (beyond)

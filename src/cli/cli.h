@@ -95,6 +95,9 @@ MUST_CHECK enum status cli_start_elsewhere(const char *name, const struct args *
 /* A model by name, compiled and loaded from a C file, or read from a graph file (.json). *out stays valid
  * until the end. */
 MUST_CHECK enum status cli_find_model(const char *name, const struct model **out);
+/* The model of a run whose settings were read: its own copy, where it keeps one. */
+MUST_CHECK enum status cli_find_run_model(const struct settings *settings,
+                                          const struct model **out);
 
 /* Writes the page about a data set (report/data_page.h). */
 MUST_CHECK enum status cli_write_data_page(const struct dataset *train,

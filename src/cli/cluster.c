@@ -152,6 +152,7 @@ enum status cli_place(struct settings *settings, const struct cluster *cluster)
         prefer_many_machines(settings);
         return STATUS_OK;
     }
+    launch_set_patience(settings->lost_after, settings->stall_timeout);
     TRY(count_workers(settings, cluster));
     if (!settings->threads && cluster->local_size)
         TRY(pick_threads(settings, cluster));

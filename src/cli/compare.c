@@ -56,19 +56,39 @@ static void print_figure(const struct compare_group *group, int metric, bool is_
     printf("\n");
 }
 
+static void print_ranking(const struct compare_section *section)
+{
+    const struct compare_group *group;
+
+    if (section->count < 2 || section->ranked_by == COMPARE_METRICS)
+        return;
+    printf("  rank by %s\n", compare_rows[section->ranked_by].name);
+    for (size_t rank = 1; (group = compare_ranked(section, rank)); rank++) {
+        char text[2 * NUMBER_TEXT];
+        compare_print(text, section->ranked_by, &group->figures[section->ranked_by].moments);
+        printf("    %2zu  ", rank);
+        print_padded(text, 18);
+        printf("  %s%s\n", group->label,
+               compare_is_tied(group) ? " (within the noise of the best)" : "");
+    }
+}
+
 static void print_section(const struct compare_section *section)
 {
     printf("%s on %s\n", section->model, section->data);
     for (size_t g = 0; g < section->count; g++) {
         const struct compare_group *group = &section->groups[g];
-        printf("  %s (%zu %s%s)\n", group->label, group->count,
-               group->count == 1 ? "run" : "runs",
-               g == 0                ? "; the others are measured against it"
-               : group->same_weights ? "; the same weights to the last bit"
-                                     : "");
+        printf("  %s (%zu %s%s", group->label, group->count, group->count == 1 ? "run" : "runs",
+               group->n_failed == group->count ? ", failed" : "");
+        if (group->n_failed > 0 && group->n_failed < group->count)
+            printf(", of which %zu failed", group->n_failed);
+        printf("%s)\n", g == 0                ? "; the others are measured against it"
+                        : group->same_weights ? "; the same weights to the last bit"
+                                              : "");
         for (int m = 0; m < COMPARE_METRICS; m++)
             print_figure(group, m, g == 0);
     }
+    print_ranking(section);
 }
 
 static enum status tell(const struct compare *compare)

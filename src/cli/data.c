@@ -9,18 +9,23 @@
 #include "cli/cli.h"
 #include "data/dataset.h"
 #include "data/fetch.h"
+#include "data/scale.h"
 #include "data/search.h"
 #include "data/tabular.h"
 #include "data/text.h"
 
 static bool json, report;
-static const char *mirror, *report_file;
+static const char *mirror, *report_file, *layout_text;
+static enum dataset_layout layout;
 
 static const struct flag flags[] = {
     { "json", NULL, "data list, info: as JSON objects, one a line", &json, NULL },
     { "report", "[FILE]", "data info: a page about it, with pictures (NAME.html)", &report,
       &report_file },
     { "from", "ADDRESS", "data fetch: from this mirror", NULL, &mirror },
+    { "layout", "nchw|nhwc",
+      "data info, import: where .npy images have channels, if their shape leaves it open", NULL,
+      &layout_text },
     { 0 },
 };
 
@@ -140,6 +145,8 @@ static enum status print_json(const struct dataset *train, const struct dataset 
 {
     enum { TEXT_MOST = 1 << 16 };
     const struct shape sample = dataset_sample(train);
+    const struct pixel_scale used = dataset_scale(train);
+    char scale[SCALE_TEXT];
     struct strbuf text;
 
     strbuf_init(&text, TEXT_MOST);
@@ -147,11 +154,12 @@ static enum status print_json(const struct dataset *train, const struct dataset 
     strbuf_add_json(&text, dataset_info(train)->name);
     strbuf_printf(&text,
                   ", \"format\": \"%s\", \"train\": %lld, \"test\": %lld, "
-                  "\"sample\": [%lld, %lld, %lld], \"classes\": %d, \"fingerprint\": \"%s\"",
+                  "\"sample\": [%lld, %lld, %lld], \"classes\": %d, \"normalize\": \"%s\", "
+                  "\"fingerprint\": \"%s\"",
                   dataset_format(train), (long long)dataset_count(train),
                   (long long)dataset_count(test), (long long)sample.dim[0],
                   (long long)sample.dim[1], (long long)sample.dim[2], dataset_classes(train),
-                  dataset_fingerprint(train));
+                  scale_print(&used, (int)sample.dim[0], scale), dataset_fingerprint(train));
     if (page) {
         strbuf_add(&text, ", \"report\": ");
         strbuf_add_json(&text, page);
@@ -169,7 +177,8 @@ static enum status print_text(const struct dataset *train, const struct dataset 
     const struct dataset_info *about = dataset_info(train);
     const struct shape sample = dataset_sample(train);
     const int classes = dataset_classes(train);
-    char shape[SHAPE_TEXT];
+    const struct pixel_scale used = dataset_scale(train);
+    char shape[SHAPE_TEXT], scale[SCALE_TEXT];
     int64_t *counts; /* of training, then of test */
 
     TRY(mem_alloc((size_t)classes, 2 * sizeof *counts, &counts));
@@ -180,8 +189,9 @@ static enum status print_text(const struct dataset *train, const struct dataset 
            dataset_format(train));
     printf("  samples      %lld training, %lld test\n", (long long)dataset_count(train),
            (long long)dataset_count(test));
-    printf("  sample       %s (channels, height, width)\n  fingerprint  %s\n\n",
-           shape_print(&sample, shape), dataset_fingerprint(train));
+    printf("  sample       %s (channels, height, width)\n", shape_print(&sample, shape));
+    printf("  normalize    %s\n  fingerprint  %s\n\n",
+           scale_print(&used, (int)sample.dim[0], scale), dataset_fingerprint(train));
     for (int i = 0; i < classes; i++)
         printf("  class %-3d %-14s %6lld %6lld\n", i,
                about->class_names ? about->class_names[i] : "", (long long)counts[i],
@@ -208,6 +218,11 @@ static enum status show(const struct dataset *train, const struct dataset *test)
     return STATUS_OK;
 }
 
+static enum status refuse_layout(const char *name, const char *what)
+{
+    return FAIL(STATUS_USAGE, "--layout is for images in NumPy arrays; %s is %s", name, what);
+}
+
 static enum status info(const char *name)
 {
     struct dataset *train, *test;
@@ -217,15 +232,19 @@ static enum status info(const char *name)
     TRY(tabular_is(name, &is_table));
     if (is_table && report)
         return FAIL(STATUS_USAGE, "%s: is a table, --report draws images", name);
+    if (is_table && layout)
+        return refuse_layout(name, "a table");
     if (is_table)
         return cli_show_table(name, json);
     TRY(text_kind_of(name, &is_text, &kind));
     if (is_text && report)
         return FAIL(STATUS_USAGE, "%s: is text, --report draws images", name);
+    if (is_text && layout)
+        return refuse_layout(name, "text");
     if (is_text)
         return cli_show_text(name, json);
-    TRY(dataset_open(name, DATASET_TRAIN, &train));
-    enum status status = dataset_open(name, DATASET_TEST, &test);
+    TRY(dataset_open_layout(name, DATASET_TRAIN, layout, &train));
+    enum status status = dataset_open_layout(name, DATASET_TEST, layout, &test);
     if (status == STATUS_OK) {
         status = show(train, test);
         dataset_close(test);
@@ -260,7 +279,7 @@ static enum status import(const char *path, const char *name)
 {
     char *folder;
 
-    TRY(dataset_import(path, name, &folder));
+    TRY(dataset_import_layout(path, name, layout, &folder));
     printf("%s is in %s\n", name, folder);
     mem_free(folder);
     return STATUS_OK;
@@ -276,15 +295,20 @@ static enum status check_flags(const char *what)
         { "json", { "list", "info" }, json },
         { "report", { "info" }, report },
         { "from", { "fetch" }, mirror != NULL },
+        { "layout", { "info", "import" }, layout_text != NULL },
     };
+
+    char list[32];
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         bool is_taken = !rows[i].is_given;
         for (int k = 0; rows[i].of[k]; k++)
             is_taken = is_taken || strcmp(rows[i].of[k], what) == 0;
+        snprintf(list, sizeof list, "%s%s%s", rows[i].of[0], rows[i].of[1] ? " and " : "",
+                 rows[i].of[1] ? rows[i].of[1] : "");
         if (!is_taken)
             return FAIL(STATUS_USAGE, "data %s takes no --%s: it is a flag of data %s", what,
-                        rows[i].name, rows[i].of[1] ? "list and info" : rows[i].of[0]);
+                        rows[i].name, list);
     }
     return STATUS_OK;
 }
@@ -292,10 +316,12 @@ static enum status check_flags(const char *what)
 static enum status run(const struct args *args)
 {
     static const char *const parts[] = { "list", "info", "fetch", "import" };
+    static const char *const arguments[] = { "", " NAME", " NAME", " PATH NAME" };
     const char *words[3];
     struct parse parse = { .args = args, .flags = flags, .words = words, .max_words = 3 };
 
     TRY(cli_parse(&parse));
+    TRY(dataset_layout_parse(layout_text ? layout_text : "", &layout));
     const char *what = parse.n_words ? words[0] : "";
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strcmp(parts[i], what) == 0)
@@ -310,6 +336,12 @@ static enum status run(const struct args *args)
         return import(words[1], words[2]);
     if (strcmp(what, "info") == 0 && report_file)
         return FAIL(STATUS_USAGE, "data info: NAME comes before --report %s", report_file);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (strcmp(parts[i], what) == 0)
+            return FAIL(STATUS_USAGE, "usage: tutti data %s%s", what, arguments[i]);
+    }
+    if (!*what)
+        return FAIL(STATUS_USAGE, "data: list, info NAME, fetch NAME or import PATH NAME");
     return FAIL(STATUS_USAGE, "data %s: list, info NAME, fetch NAME or import PATH NAME", what);
 }
 

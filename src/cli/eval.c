@@ -14,14 +14,15 @@
 static bool json;
 static const char *split, *weights, *outputs, *beam;
 
-static const char *const allowed[] = { "data", "threads", "limit",     "kernels", "exact",
-                                       "fold", "device",  "precision", NULL };
+static const char *const allowed[] = { "data",   "threads",   "limit",  "kernels",
+                                       "exact",  "fold",      "device", "precision",
+                                       "layout", "normalize", NULL };
 static const struct flag flags[] = {
     { "split", "NAME", "test, train or, of text, validation (test)", NULL, &split },
     { "weights", "FILE", "evaluate these (safetensors) instead of the checkpoint", NULL,
       &weights },
-    { "outputs", "FILE", "write what the model gives for every sample (safetensors)", NULL,
-      &outputs },
+    { "outputs", "FILE", "write what the model gives for every sample (safetensors, or .csv)",
+      NULL, &outputs },
     { "beam", "K", "translate by K hypotheses side by side; 1 is greedy (1)", NULL, &beam },
     { "json", NULL, "the result as a JSON object", &json, NULL },
     { 0 },
@@ -61,10 +62,11 @@ static enum status print_json(const char *of, const struct train_result *r,
     add_number(&line, "bleu", r->bleu);
     if (!isnan(r->bleu))
         strbuf_printf(&line, ", \"bleu_signature\": \"%s\"", r->bleu_signature);
-    train_print_classes(classes, ", ", &line);
+    enum status status = train_print_classes(classes, ", ", &line);
     add_number(&line, "seconds", r->seconds);
     strbuf_printf(&line, ", \"weights_sha256\": \"%s\"}\n", r->weights_sha256);
-    enum status status = strbuf_status(&line);
+    if (status == STATUS_OK)
+        status = strbuf_status(&line);
     if (status == STATUS_OK)
         fputs(line.text, stdout);
     strbuf_release(&line);
@@ -86,22 +88,10 @@ static int compare_rows(const void *a, const void *b)
     return x->class - y->class;
 }
 
-/* The class that samples of `class` are most often taken for; -1 if none is. */
-static int most_taken_for(const struct train_classes *classes, int class)
-{
-    const int64_t *row = classes->confusion + (size_t) class * (size_t)classes->count;
-    int most = -1;
-
-    for (int c = 0; c < classes->count; c++) {
-        if (c != class && row[c] > (most < 0 ? 0 : row[most]))
-            most = c;
-    }
-    return most;
-}
-
 static void print_class(const struct train_classes *classes, int class)
 {
-    const int other = most_taken_for(classes, class);
+    int64_t samples;
+    const int other = train_class_taken_for(classes, class, &samples);
     char text[32], other_text[32];
 
     printf("  %-18s %8lld %8.2f%%", train_class_name(classes, class, text),
@@ -109,8 +99,7 @@ static void print_class(const struct train_classes *classes, int class)
            100 * train_class_accuracy(classes, class));
     if (other >= 0)
         printf("   %s (%lld)", train_class_name(classes, other, other_text),
-               (long long)
-                   classes->confusion[(size_t) class * (size_t)classes->count + (size_t)other]);
+               (long long)samples);
     puts("");
 }
 
@@ -202,6 +191,7 @@ static enum status read_run(const char *word, struct settings *settings)
 
 static enum status read_settings(const struct args *args, struct settings *settings)
 {
+    char data[SETTINGS_TEXT];
     const char *words[1];
     struct parse parse = { .args = args,
                            .flags = flags,
@@ -215,7 +205,10 @@ static enum status read_settings(const struct args *args, struct settings *setti
     TRY(cli_parse(&parse));
     if (!parse.n_words)
         return FAIL(STATUS_USAGE, "no run: tutti eval DIR, or MODEL with --weights FILE");
+    snprintf(data, sizeof data, "%s", settings->data);
     TRY(read_run(words[0], settings));
+    if (*data && strcmp(data, settings->data) != 0)
+        *settings->layout = '\0'; /* other data have their own */
     parse.n_words = parse.n_later = 0;
     TRY(cli_parse(&parse));
     if (split && strcmp(split, "test") != 0 && strcmp(split, "train") != 0 &&
@@ -231,6 +224,11 @@ static enum status read_beam(const struct model *model, long long *out)
         return STATUS_OK;
     if (model->task != MODEL_TRANSLATION)
         return FAIL(STATUS_USAGE, "--beam: %s does not translate", model->name);
+    if (model->file)
+        return FAIL(STATUS_USAGE,
+                    "--beam: %s is a graph file, whose translations are scored by "
+                    "their loss alone",
+                    model->name);
     TRY(cli_whole_number("beam", beam, 256, out));
     return *out > 0 ? STATUS_OK : FAIL(STATUS_USAGE, "--beam 0: at least 1");
 }
@@ -245,7 +243,7 @@ static enum status run(const struct args *args)
     long long width;
 
     TRY(read_settings(args, &settings));
-    TRY(cli_find_model(settings.model, &model));
+    TRY(cli_find_run_model(&settings, &model));
     TRY(read_beam(model, &width));
     TRY(job_create(&settings, model, *settings.out ? JOB_CONTINUE : JOB_TRAIN, &job));
     const char *of = split ? split : "test";

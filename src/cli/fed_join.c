@@ -15,8 +15,8 @@
 #include "fed/stop.h"
 #include "fed/trust.h"
 
-static const char *cert, *key, *identity, *authority, *policy_path, *state, *part, *give_up,
-    *out_path;
+static const char *cert, *key, *identity, *authority, *policy_path, *state, *ledger, *part,
+    *give_up, *out_path;
 static bool quiet, tell_labels;
 
 static const struct flag flags[] = {
@@ -29,6 +29,9 @@ static const struct flag flags[] = {
       &policy_path },
     { "state", "FILE", "what must survive a restart (state beside the certificate)", NULL,
       &state },
+    { "ledger", "FILE",
+      "the privacy spent in all federations on these data (ledger beside the certificate)",
+      NULL, &ledger },
     { "part", "K/N", "train on the Kth of N parts of the data alone", NULL, &part },
     { "tell-labels", NULL, "tell the coordinator how often each label occurs here",
       &tell_labels, NULL },
@@ -40,7 +43,7 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-static const char *const allowed[] = { "data", "limit", "fold", "threads", NULL };
+static const char *const allowed[] = { "data", "limit", "fold", "layout", "threads", NULL };
 
 static void help(void)
 {
@@ -57,7 +60,7 @@ static void help(void)
 /* Everything of a run of the command. */
 struct session {
     struct settings settings;
-    char *files[5]; /* paths that were left out */
+    char *files[6]; /* paths that were left out */
     int n_files;
     struct fed_policy *policy;
     struct fed_job *job;
@@ -217,6 +220,7 @@ static enum status join(struct session *s, const char *url)
     TRY(beside(s, identity, "identity.pem", &config.identity));
     TRY(beside(s, authority, "authority.pem", &config.authority));
     TRY(beside(s, state, "state", &config.state));
+    TRY(beside(s, ledger, "ledger", &config.ledger));
     if (give_up)
         TRY(cli_whole_number("give-up", give_up, 1 << 30, &seconds));
     config.give_up_s = (double)seconds;

@@ -22,7 +22,7 @@ static const struct flag own[] = {
       &validation },
     { "drop", "P", "probability that a participant falls silent when it should answer (0)",
       NULL, &drop },
-    { "stop-at", "ACCURACY", "end with the round whose test accuracy is as high", NULL,
+    { "stop-at", "ACCURACY", "end with the round whose validation accuracy is as high", NULL,
       &stop_at },
     { "overwrite", NULL, "replace a run that --out holds", &overwrite, NULL },
     { "json", NULL, "every line of metrics and the summary as JSON on standard output", &json,
@@ -62,7 +62,7 @@ static void print_result(const struct fed_terms *terms, const struct fed_simulat
     printf("%s, %s, %d participants (%s): ", terms->model, terms->algorithm,
            simulation->participants, simulation->partition);
     if (isfinite(r->val_accuracy))
-        printf("test accuracy %.2f%%, ", 100 * r->val_accuracy);
+        printf("validation accuracy %.2f%%, ", 100 * r->val_accuracy);
     if (isfinite(r->epsilon))
         printf("epsilon %.3f, ", r->epsilon);
     printf("%lld rounds", (long long)r->rounds);

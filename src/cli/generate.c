@@ -479,7 +479,7 @@ static enum status run(const struct args *args)
     struct use *use;
 
     TRY(read_settings(args, &settings));
-    TRY(cli_find_model(settings.model, &model));
+    TRY(cli_find_run_model(&settings, &model));
     TRY(use_check_task(model, settings.out));
     TRY(check_flags(model));
     if (prompt && !*prompt)

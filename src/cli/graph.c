@@ -35,6 +35,7 @@ static const char *const allowed[] = { "pipeline",
                                        "replicas",
                                        "staleness-lr",
                                        "data",
+                                       "layout",
                                        "device",
                                        "precision",
                                        NULL };

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* main.c - the program: finds the command, runs it, prints its failure. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/suggest.h"
 #include "cli/cli.h"
+#include "model/model.h"
+#include "train/words.h"
 #include "transport/launch.h"
 #include "tutti.h"
 
@@ -51,6 +56,11 @@ static enum status unknown_command(const struct command *above, const char *name
 
     for (int i = 0; table[i]; i++)
         names[i] = table[i]->name;
+    const char *here = above ? NULL : words_here(WORDS_COMMAND, name);
+    if (!above && model_find(name))
+        return FAIL(STATUS_USAGE, "%s is a model, not a command: tutti train %s", name, name);
+    if (here)
+        return FAIL(STATUS_USAGE, "unknown command %s: here it is %s", name, here);
     const char *near = suggest_nearest(name, names);
     if (near)
         return FAIL(STATUS_USAGE, "unknown command %s: did you mean %s?", name, near);
@@ -125,8 +135,62 @@ static enum status run(int argc, char **argv)
     return command->run(&args);
 }
 
+/* What a caller can do about it: docs/decisions/0006. */
+static int exit_code(enum status status)
+{
+    switch ((int)status) {
+    case STATUS_USAGE:
+        return 2;
+    case STATUS_PEER_LOST:
+    case STATUS_PREEMPTED:
+        return 3;
+    case STATUS_STOPPED:
+        return 128 + SIGINT;
+    default:
+        return 1;
+    }
+}
+
+/* A shell ends its loops after Ctrl-C if what it waits for died of it. A starter of ranks would
+ * complain. */
+static void end_by_hand(void)
+{
+    int rank, size;
+
+    (void)fflush(NULL);
+    if (launch_world(&rank, &size))
+        return;
+    (void)signal(SIGINT, SIG_DFL);
+    (void)raise(SIGINT);
+}
+
+/* OpenBLAS starts a thread a core as it is loaded, each of which takes 128 MiB of addresses, and where they are refused tries
+ * again for ever: then the process cannot end. One thread a call is all that kernels use, and it cannot be told so later. */
+static void load_blas_without_threads(char **argv)
+{
+    const char *threads = getenv("OPENBLAS_NUM_THREADS");
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        (threads && strcmp(threads, "1") == 0) || setenv("OPENBLAS_NUM_THREADS", "1", 1) != 0)
+        return;
+    (void)execv("/proc/self/exe", argv);
+}
+
+/* Memory is refused where addresses are few, however much there is. */
+static void print_limit(enum status status)
+{
+    struct rlimit limit;
+
+    if (status == STATUS_NO_MEMORY && getrlimit(RLIMIT_AS, &limit) == 0 &&
+        limit.rlim_cur != RLIM_INFINITY)
+        fprintf(stderr, ": a process may have %llu KiB of addresses here (ulimit -v): raise it",
+                (unsigned long long)limit.rlim_cur >> 10);
+}
+
 int main(int argc, char **argv)
 {
+    load_blas_without_threads(argv);
     const char *level = getenv("TUTTI_LOG");
 
     if (level)
@@ -140,7 +204,12 @@ int main(int argc, char **argv)
     }
     if (status == STATUS_OK)
         return 0;
-    if (launch_reports(status)) /* of several ranks one does */
-        fprintf(stderr, "tutti: %s\n", status_message());
-    return status == STATUS_USAGE ? 2 : 1;
+    if (launch_reports(status)) { /* of several ranks one does */
+        fprintf(stderr, "tutti: %s", status_message());
+        print_limit(status);
+        fputs("\n", stderr);
+    }
+    if (status == STATUS_STOPPED)
+        end_by_hand();
+    return exit_code(status);
 }

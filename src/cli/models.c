@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* models.c - tutti models and tutti strategies */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,17 +21,24 @@ static const struct flag flags[] = {
     { 0 },
 };
 
+/* Text is as long as these say; the rest of what `models` takes are options of the model. */
+static const char *const allowed[] = { "vocab", "length", NULL };
+
 static void help(void)
 {
     cli_print_flags("Flags", flags);
-    puts("\nExamples\n"
+    cli_print_settings(allowed, NULL);
+    puts("\nA model's own options are flags too; tutti models NAME lists them.\n"
+         "\nExamples\n"
          "  tutti models\n"
-         "  tutti models cnn --svg cnn.svg");
+         "  tutti models cnn --svg cnn.svg\n"
+         "  tutti models gpt --size 124m --vocab 50257 --length 1024");
 }
 
 /* What is known of a model: its graph for one sample, and what that costs. */
 struct known {
     const struct model *model;
+    struct model_config config;
     struct graph *graph;
     struct graph_layers layers;
     struct graph_rails rails;
@@ -43,13 +51,13 @@ static bool has_classes(const struct known *known)
 }
 
 /* Forward and backward; the update is not a sample's. */
-static enum status count_training(const struct model *model, double *out)
+static enum status count_training(const struct model *model, const struct model_config *config,
+                                  double *out)
 {
-    const struct model_config config = model_defaults(model);
     const struct pass_config one = { .batch = 1, .shards = 1, .ranks = 1 };
     struct graph *graph;
 
-    TRY(model_build(model, &config, &graph));
+    TRY(model_build(model, config, &graph));
     enum status status =
         pass_run(graph, strategy_find("single")->passes, &one, pass_autodiff.name);
     if (status == STATUS_OK)
@@ -65,15 +73,35 @@ static void forget(struct known *known)
     graph_destroy(known->graph);
 }
 
-/* Fills *known in place, as its parts point to each other; forget it also after a failure. */
-static enum status learn(const struct model *model, struct known *known)
+/* The model as flags say. */
+static enum status configure(const struct model *model, const struct settings *settings,
+                             struct model_config *out)
 {
-    const struct model_config config = model_defaults(model);
+    struct model_config config = model_defaults(model);
 
+    for (int i = 0; i < MODEL_OPTIONS && model->options[i].name; i++) {
+        if (!isnan(settings->options[i]))
+            TRY(model_set_option(model, &config, model->options[i].name, settings->options[i]));
+    }
+    for (int i = 0; i < 2; i++) {
+        config.vocab[i] =
+            config.vocab[i] && settings->vocab ? settings->vocab : config.vocab[i];
+        config.length[i] =
+            config.length[i] && settings->length ? settings->length : config.length[i];
+    }
+    *out = config;
+    return STATUS_OK;
+}
+
+/* Fills *known in place, as its parts point to each other; forget it also after a failure. */
+static enum status learn(const struct model *model, const struct settings *settings,
+                         struct known *known)
+{
     *known = (struct known){ .model = model };
-    TRY(model_build(model, &config, &known->graph));
+    TRY(configure(model, settings, &known->config));
+    TRY(model_build(model, &known->config, &known->graph));
     known->forward = graph_flops(known->graph, 1);
-    TRY(count_training(model, &known->training));
+    TRY(count_training(model, &known->config, &known->training));
     TRY(graph_layers_make(known->graph, &known->layers));
     return graph_rails_make(&known->layers, &known->rails);
 }
@@ -136,15 +164,16 @@ static void add_layers(const struct known *known, bool utf8, struct strbuf *out)
                       known->rails.left_out);
 }
 
-static void add_option(const struct model_option *option, struct strbuf *out)
+/* value: as it is now. */
+static void add_option(const struct model_option *option, double value, struct strbuf *out)
 {
     strbuf_printf(out, "  --%-11s %s (", option->name, option->summary);
     for (int w = 0; option->words[w]; w++)
         strbuf_printf(out, "%s%s", w ? " or " : "", option->words[w]);
     if (option->words[0])
-        strbuf_printf(out, "; %s", model_option_word(option, option->value));
+        strbuf_printf(out, "; %s", model_option_word(option, value));
     else
-        strbuf_printf(out, "%g; %g to %g", option->value, option->minimum, option->maximum);
+        strbuf_printf(out, "%g; %g to %g", value, option->minimum, option->maximum);
     strbuf_add(out, ")\n");
 }
 
@@ -161,8 +190,8 @@ static void add_text(const struct known *known, struct strbuf *out)
     else if (model->task == MODEL_IMAGES)
         strbuf_printf(out, "samples of %s", shape_print(&model->sample, shape));
     else
-        strbuf_printf(out, "%lld tokens of %lld", (long long)model->length[0],
-                      (long long)model->vocab[0]);
+        strbuf_printf(out, "%lld tokens of %lld", (long long)known->config.length[0],
+                      (long long)known->config.vocab[0]);
     if (has_classes(known) && model->classes > 0)
         strbuf_printf(out, ", %d classes", model->classes);
     strbuf_printf(out,
@@ -172,7 +201,7 @@ static void add_text(const struct known *known, struct strbuf *out)
                   cli_human(known->forward, forward), cli_human(known->training, training));
     for (int i = 0; i < MODEL_OPTIONS && model->options[i].name; i++) {
         strbuf_add(out, i ? "" : "\nOptions\n");
-        add_option(&model->options[i], out);
+        add_option(&model->options[i], known->config.options[i], out);
     }
     add_layers(known, utf8_is_wanted(), out);
 }
@@ -202,13 +231,14 @@ static void add_json_layer(const struct graph_layers *layers, int i, struct strb
     strbuf_add(out, "]}");
 }
 
-static void add_json_option(const struct model_option *option, bool is_next, struct strbuf *out)
+static void add_json_option(const struct model_option *option, double value, bool is_next,
+                            struct strbuf *out)
 {
-    const char *word = model_option_word(option, option->value);
+    const char *word = model_option_word(option, value);
 
     strbuf_printf(out, "%s{\"name\": \"%s\", ", is_next ? ", " : "", option->name);
     if (!word) {
-        strbuf_printf(out, "\"value\": %g, \"minimum\": %g, \"maximum\": %g}", option->value,
+        strbuf_printf(out, "\"value\": %g, \"minimum\": %g, \"maximum\": %g}", value,
                       option->minimum, option->maximum);
         return;
     }
@@ -240,7 +270,7 @@ static void add_json(const struct known *known, struct strbuf *out)
                   "\"options\": [",
                   (long long)graph_param_count(known->graph), known->forward, known->training);
     for (int i = 0; i < MODEL_OPTIONS && model->options[i].name; i++)
-        add_json_option(&model->options[i], i > 0, out);
+        add_json_option(&model->options[i], known->config.options[i], i > 0, out);
     strbuf_add(out, "], \"layers\": [");
     for (int i = 0; i < known->layers.count; i++)
         add_json_layer(&known->layers, i, out);
@@ -271,13 +301,13 @@ static enum status draw(const struct known *known, const char *path)
     return status;
 }
 
-static enum status show(const struct model *model)
+static enum status show(const struct model *model, const struct settings *settings)
 {
     struct known known;
     struct strbuf text;
 
     strbuf_init(&text, 64 << 20);
-    enum status status = learn(model, &known);
+    enum status status = learn(model, settings, &known);
     if (status == STATUS_OK && svg)
         status = draw(&known, svg);
     if (status == STATUS_OK && json)
@@ -297,15 +327,25 @@ static enum status show(const struct model *model)
 
 static enum status run_models(const struct args *args)
 {
+    struct settings settings;
     const char *words[1];
-    struct parse parse = { .args = args, .flags = flags, .words = words, .max_words = 1 };
+    struct parse parse = { .args = args,
+                           .flags = flags,
+                           .settings = &settings,
+                           .allowed = allowed,
+                           .words = words,
+                           .max_words = 1 };
     const struct model *model;
 
+    settings_init(&settings);
     TRY(cli_parse(&parse));
     if (parse.n_words) {
         TRY(cli_find_model(words[0], &model));
-        return show(model);
+        return show(model, &settings);
     }
+    if (settings.vocab || settings.length)
+        return FAIL(STATUS_USAGE, "--%s is of one model: tutti models NAME",
+                    settings.vocab ? "vocab" : "length");
     if (json || svg)
         return FAIL(STATUS_USAGE, "--%s shows one model: tutti models NAME",
                     json ? "json" : "svg");

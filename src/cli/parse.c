@@ -8,6 +8,7 @@
 
 #include "base/suggest.h"
 #include "cli/cli.h"
+#include "train/words.h"
 
 static bool is_allowed(const struct parse *parse, const struct setting *setting)
 {
@@ -41,10 +42,33 @@ static const struct model *named_model(const struct parse *parse)
     return model_find(parse->settings->model);
 }
 
+/* Does the command take the flag that an advice begins with? */
+static bool takes(const struct parse *parse, const char *advice)
+{
+    char name[64];
+    const size_t dashes = strspn(advice, "-"), length = strcspn(advice + dashes, " ,;=");
+
+    snprintf(name, sizeof name, "%.*s", (int)length, advice + dashes);
+    for (const struct flag *f = parse->flags; f && f->name; f++) {
+        if (strcmp(f->name, name) == 0)
+            return true;
+    }
+    const struct setting *setting = settings_find(name);
+    return setting && is_allowed(parse, setting);
+}
+
 static enum status unknown_flag(const struct parse *parse, const char *name)
 {
     const char *names[128] = { NULL };
+    const char *here = words_here(WORDS_FLAG, name);
     int n = 0;
+
+    if (strcmp(name, "model") == 0 && parse->max_words > 0)
+        return FAIL(
+            STATUS_USAGE,
+            "unknown flag --model: the model is a word of its own, as in tutti train mlp");
+    if (here && takes(parse, here))
+        return FAIL(STATUS_USAGE, "unknown flag --%s: here it is %s", name, here);
 
     for (const struct flag *f = parse->flags; f && f->name && n < 60; f++)
         names[n++] = f->name;
@@ -58,6 +82,10 @@ static enum status unknown_flag(const struct parse *parse, const char *name)
     const char *near = suggest_nearest(name, names);
     if (near)
         return FAIL(STATUS_USAGE, "unknown flag --%s: did you mean --%s?", name, near);
+    if (model && model->options[0].name)
+        return FAIL(STATUS_USAGE,
+                    "unknown flag --%s: see --help, and tutti models %s for its own options",
+                    name, model->name);
     return FAIL(STATUS_USAGE, "unknown flag --%s: see --help", name);
 }
 
@@ -144,6 +172,22 @@ static enum status take_flag(struct parse *parse, const char *name, const char *
     return STATUS_OK;
 }
 
+/* Is it "data=mnist"? */
+static bool is_assignment(const struct parse *parse, const char *word)
+{
+    return strchr(word, '=') && takes(parse, word);
+}
+
+/* A flag of one dash; it may be a word with too few. */
+static enum status unknown_letter(const struct parse *parse, const char *word)
+{
+    const char *here = words_here(WORDS_FLAG, word + 1);
+
+    if (here && takes(parse, here))
+        return FAIL(STATUS_USAGE, "unknown flag %s: here it is %s", word, here);
+    return FAIL(STATUS_USAGE, "unknown flag %s: see --help", word);
+}
+
 enum status cli_parse(struct parse *parse)
 {
     bool flags_end = false;
@@ -154,6 +198,8 @@ enum status cli_parse(struct parse *parse)
         bool used = false;
 
         if (flags_end || word[0] != '-' || word[1] == '\0') {
+            if (parse->n_words == parse->max_words && is_assignment(parse, word))
+                return FAIL(STATUS_USAGE, "%s is one word too many: write --%s", word, word);
             if (parse->n_words == parse->max_words)
                 return FAIL(STATUS_USAGE, "%s is one word too many: see --help", word);
             parse->words[parse->n_words++] = word;
@@ -170,8 +216,11 @@ enum status cli_parse(struct parse *parse)
             TRY(take_flag(parse, name, equals ? equals + 1 : NULL, next, &used));
         } else {
             const struct setting *setting = setting_of_letter(word[1]);
+            if (word[2] && (!setting || !is_allowed(parse, setting)) &&
+                settings_find(word + 1)) /* -lr 0.1 */
+                return FAIL(STATUS_USAGE, "unknown flag %s: did you mean -%s?", word, word);
             if (!setting || !is_allowed(parse, setting))
-                return FAIL(STATUS_USAGE, "unknown flag %s: see --help", word);
+                return unknown_letter(parse, word);
             const char *text = word[2] ? word + 2 : next; /* -n4 and -n 4 */
             if (!text)
                 return FAIL(STATUS_USAGE, "-%c needs a value (%s)", word[1], setting->argument);
@@ -199,6 +248,17 @@ enum status cli_whole_number(const char *flag, const char *text, long long most,
 
 /* Help ---------------------------------------------------------------------------------- */
 
+/* A flag too long for its column has a line of its own. */
+static void print_left(const char *left)
+{
+    enum { WIDTH = 26 };
+
+    if (strlen(left) > WIDTH)
+        printf("  %s\n%*s", left, WIDTH + 3, "");
+    else
+        printf("  %-*s ", WIDTH, left);
+}
+
 void cli_print_flags(const char *heading, const struct flag *flags)
 {
     printf("\n%s\n", heading);
@@ -206,7 +266,8 @@ void cli_print_flags(const char *heading, const struct flag *flags)
         char left[64];
         snprintf(left, sizeof left, "--%s%s%s", f->name, f->argument ? " " : "",
                  f->argument ? f->argument : "");
-        printf("  %-26s %s\n", left, f->help);
+        print_left(left);
+        printf("%s\n", f->help);
     }
 }
 
@@ -260,7 +321,8 @@ void cli_print_settings(const char *const *allowed, const struct settings *defau
         else
             snprintf(left, sizeof left, "--%s%s%s", s->name, s->argument ? " " : "",
                      s->argument ? s->argument : "");
-        printf("  %-26s %s", left, s->help);
+        print_left(left);
+        printf("%s", s->help);
         print_default(s, defaults);
         printf("\n");
     }

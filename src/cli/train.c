@@ -7,15 +7,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/strbuf.h"
 #include "cli/cli.h"
 #include "train/train.h"
 
-static bool json, overwrite, quiet;
+static bool json, overwrite, quiet, repeat;
 static const char *resume;
 
 static const struct flag flags[] = {
     { "resume", "DIR", "continue the run in DIR; flags change its settings", NULL, &resume },
+    { "resume-if-any", NULL,
+      "continue the run in --out, or begin it; nothing if it is done: a command to repeat",
+      &repeat, NULL },
     { "overwrite", NULL, "replace a run that --out holds", &overwrite, NULL },
     { "json", NULL, "every line of metrics and the summary as JSON on standard output", &json,
       NULL },
@@ -27,12 +31,15 @@ static void help(void)
 {
     cli_print_settings(NULL, NULL);
     cli_print_flags("Run", flags);
-    puts("\nMODEL is a name of the zoo (tutti models) or a C file that includes tutti.h.\n"
+    puts("\nMODEL is a name of the zoo (tutti models), a C file that includes tutti.h "
+         "(NAME.c),\n"
+         "or a graph file that tutti graph MODEL --format json wrote (NAME.json).\n"
          "A model's own options are flags too: tutti models NAME shows them.\n\n"
          "Examples\n"
          "  tutti train mlp --epochs 5\n"
          "  tutti train cnn --strategy mirrored -n 2 --optimizer adamw --schedule cosine\n"
-         "  tutti train --resume runs/cnn-mirrored-20260131-120000 --epochs 10");
+         "  tutti train --resume runs/cnn-mirrored-20260131-120000 --epochs 10\n"
+         "  until tutti train cnn --out run --resume-if-any; do [ $? = 3 ] || break; done");
 }
 
 /* As a shell reads it. */
@@ -58,21 +65,20 @@ static void command_line(const struct args *args, struct strbuf *out)
         add_word(out, args->word[i]);
 }
 
-static void print_result(const struct job *job, const struct train_result *r)
+static void print_result(const struct settings *s, const struct train_result *r)
 {
-    const struct settings *s = job_settings(job);
     char rate[32], bytes[32], predicted[32], training[32];
 
     printf("%s on %s, %s, %lld x %lld threads: ", s->model, s->data, s->strategy,
            (long long)s->ranks, (long long)s->threads);
     if (!isnan(r->val_accuracy))
-        printf("test accuracy %.2f%%, ", 100 * r->val_accuracy);
+        printf("validation accuracy %.2f%%, ", 100 * r->val_accuracy);
     if (!isnan(r->val_top5))
         printf("top-5 %.2f%%, ", 100 * r->val_top5);
     if (!isnan(r->val_auc))
         printf("AUC %.4f, ", r->val_auc);
     if (!isnan(r->val_loss))
-        printf("test loss %.4f, ", r->val_loss);
+        printf("validation loss %.4f, ", r->val_loss);
     if (!isnan(r->perplexity))
         printf("perplexity %.2f, ", r->perplexity);
     const bool tokens = !isnan(r->tokens_per_s);
@@ -122,19 +128,29 @@ static void print_json(const struct train_result *r)
     strbuf_release(&line);
 }
 
-/* What a flag, "--resume" or "--resume=", is given; NULL: it is not there. */
+/* The closing lines, or an object. */
+static void tell_result(const struct settings *settings, const struct train_result *result)
+{
+    if (json)
+        print_json(result);
+    else if (!quiet)
+        print_result(settings, result);
+}
+
+/* What a flag, "--resume" or "--resume=", is given last; NULL: it is not there. */
 static const char *find_value(const struct args *args, const char *flag)
 {
     const size_t length = strlen(flag);
+    const char *value = NULL;
 
     for (int i = 0; i < args->count; i++) {
         const char *word = args->word[i];
         if (strcmp(word, flag) == 0 && i + 1 < args->count)
-            return args->word[i + 1];
-        if (strncmp(word, flag, length) == 0 && word[length] == '=')
-            return word + length + 1;
+            value = args->word[i + 1];
+        else if (strncmp(word, flag, length) == 0 && word[length] == '=')
+            value = word + length + 1;
     }
-    return NULL;
+    return value;
 }
 
 /* Another optimizer has its own usual numbers. */
@@ -147,34 +163,110 @@ static void forget_numbers(struct settings *settings)
     settings_reset(settings, numbers);
 }
 
-/* The settings of the run to continue come first, so that flags change them. */
-static enum status read_resumed(const struct args *args, struct settings *settings)
+static bool has_flag(const struct args *args, const char *flag)
+{
+    for (int i = 0; i < args->count; i++) {
+        if (strcmp(args->word[i], flag) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Does the folder hold what a run begins with? */
+static bool holds_run(const char *folder)
+{
+    char path[PATH_MAX];
+
+    return (size_t)snprintf(path, sizeof path, "%s/config.json", folder) < sizeof path &&
+           file_exists(path);
+}
+
+/* The settings of the run to continue come first, so that flags change them. *out: there is one. */
+static enum status read_resumed(const struct args *args, struct settings *settings, bool *out)
 {
     const char *folder = find_value(args, "--resume");
     const char *optimizer = find_value(args, "--optimizer");
+    const char *data = find_value(args, "--data");
 
+    if (!folder && has_flag(args, "--resume-if-any")) {
+        folder = find_value(args, "--out");
+        folder = folder && holds_run(folder) ? folder : NULL;
+    }
+    *out = folder != NULL;
     if (!folder)
         return STATUS_OK;
     TRY(train_read_settings(folder, settings));
     if (optimizer && strcmp(optimizer, settings->optimizer) != 0)
         forget_numbers(settings);
+    if (data && strcmp(data, settings->data) != 0)
+        *settings->layout = '\0'; /* other data have their own */
     return STATUS_OK;
 }
 
-/* What a run has had from its beginning. */
+/* Are these the same, or paths of the same file? */
+static bool is_same_text(const char *a, const char *b)
+{
+    char whole_a[PATH_MAX], whole_b[PATH_MAX];
+
+    return strcmp(a, b) == 0 || (*a && *b && realpath(a, whole_a) && realpath(b, whole_b) &&
+                                 strcmp(whole_a, whole_b) == 0);
+}
+
+static bool is_same(const struct setting *setting, const struct settings *a,
+                    const struct settings *b)
+{
+    const char *x = (const char *)a + setting->offset, *y = (const char *)b + setting->offset;
+
+    return setting->kind == SETTING_TEXT ? is_same_text(x, y)
+                                         : memcmp(x, y, setting->size) == 0;
+}
+
+/* What a run has had from its beginning. Samples that were limited or are other ones show in the
+ * checkpoint. */
 static enum status check_resumed(const struct settings *was, const struct settings *now)
 {
-    static const char *const fixed[] = { "init", "vocab", "min-count", "tokenizer" };
+    static const char *const fixed[] = { "init",   "vocab",    "min-count", "tokenizer",
+                                         "seed",   "shuffle",  "drop-last", "batch",
+                                         "shards", "normalize" };
 
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         const struct setting *setting = settings_find(fixed[i]);
-        if (memcmp((const char *)was + setting->offset, (const char *)now + setting->offset,
-                   setting->size) != 0)
+        if (!is_same(setting, was, now))
             return FAIL(STATUS_USAGE,
                         "--%s: the run in %s goes on with what it began with: leave it out, or "
                         "begin another run",
                         fixed[i], now->out);
     }
+    return STATUS_OK;
+}
+
+/* A command that is repeated says again what the run has made something of: that stays. */
+static enum status keep_made(const struct settings *was, struct settings *now)
+{
+    struct settings began;
+
+    TRY(train_read_beginning(was->out, &began));
+    if (now->accumulate == began.accumulate)
+        now->accumulate = 0; /* the shards that came of it are there */
+    if (strcmp(now->strategy, "auto") != 0)
+        return STATUS_OK;
+    const bool as_many = now->ranks == was->ranks;
+    snprintf(now->strategy, sizeof now->strategy, "%s", as_many ? was->strategy : "auto");
+    if (!as_many)
+        *now->split = *now->sync = *now->meet = '\0'; /* which were chosen, too */
+    return STATUS_OK;
+}
+
+/* The folder holds a run of the model and the data that are named. */
+static enum status check_same_run(const struct settings *was, const struct settings *now,
+                                  const char *model)
+{
+    if (model && !is_same_text(model, was->model))
+        return FAIL(STATUS_USAGE, "%s holds a run of %s, not of %s: choose another --out",
+                    now->out, was->model, model);
+    if (!is_same_text(now->data, was->data))
+        return FAIL(STATUS_USAGE, "%s holds a run on %s, not on %s: choose another --out",
+                    now->out, was->data, now->data);
     return STATUS_OK;
 }
 
@@ -184,12 +276,53 @@ static enum status keep_path(struct settings *settings)
     char whole[PATH_MAX];
     const size_t length = strlen(settings->model);
 
-    if (length < 3 || strcmp(settings->model + length - 2, ".c") != 0)
+    if (*settings->model_file || length < 3 || strcmp(settings->model + length - 2, ".c") != 0)
         return STATUS_OK;
     if (!realpath(settings->model, whole) || strlen(whole) >= sizeof settings->model)
         return FAIL(STATUS_USAGE, "%s: the path cannot be followed", settings->model);
     memcpy(settings->model, whole, strlen(whole) + 1);
     return STATUS_OK;
+}
+
+static enum status check_flags(const struct settings *settings, const struct parse *parse)
+{
+    if (resume && repeat)
+        return FAIL(STATUS_USAGE, "--resume and --resume-if-any: the latter finds out whether "
+                                  "there is a run to resume: leave one of them out");
+    if (repeat && overwrite)
+        return FAIL(STATUS_USAGE, "--resume-if-any and --overwrite: one goes on with what the "
+                                  "other removes: leave one of them out");
+    if (repeat && !*settings->out)
+        return FAIL(STATUS_USAGE, "--resume-if-any: which run? Add --out DIR");
+    if (resume && parse->n_words)
+        return FAIL(STATUS_USAGE, "--resume goes on with the model of %s: name none", resume);
+    if (resume && strcmp(settings->out, resume) != 0)
+        return FAIL(STATUS_USAGE, "--resume %s and --out %s: a run goes on in its own folder",
+                    resume, settings->out);
+    if (!resume && !parse->n_words)
+        return FAIL(STATUS_USAGE, "no model: tutti train MODEL (tutti models lists them)");
+    return STATUS_OK;
+}
+
+static enum status train(struct job *job, const struct args *args, bool goes_on,
+                         struct train_result *out)
+{
+    struct strbuf command;
+
+    strbuf_init(&command, 1 << 20);
+    command_line(args, &command);
+    /* A line of JSON would share its row with the bar. */
+    const bool hides = json && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO);
+    const struct train_hooks hooks = { .progress = !quiet && !hides,
+                                       .json = json,
+                                       .command = command.text,
+                                       .overwrite = overwrite,
+                                       .repeats = repeat,
+                                       .keeps_signals = true };
+    const enum status status =
+        goes_on ? train_resume(job, &hooks, out) : train_run(job, &hooks, out);
+    strbuf_release(&command);
+    return status;
 }
 
 static enum status run(const struct args *args)
@@ -202,57 +335,52 @@ static enum status run(const struct args *args)
     const struct model *model = NULL;
     struct train_result result = { 0 };
     struct cluster cluster;
-    struct strbuf command;
     struct job *job;
+    bool goes_on, is_over = false;
 
     settings_init(&settings);
-    TRY(read_resumed(args, &settings));
+    TRY(read_resumed(args, &settings, &goes_on));
     const struct settings was = settings;
     TRY(cli_join(&settings, &cluster));
     TRY(cli_parse(&parse));
     TRY(cli_place(&settings, &cluster));
-    if (resume && parse.n_words)
-        return FAIL(STATUS_USAGE, "--resume goes on with the model of %s: name none", resume);
-    if (resume && strcmp(settings.out, resume) != 0)
-        return FAIL(STATUS_USAGE, "--resume %s and --out %s: a run goes on in its own folder",
-                    resume, settings.out);
-    if (resume)
+    TRY(check_flags(&settings, &parse));
+    if (goes_on && repeat) {
+        TRY(check_same_run(&was, &settings, parse.n_words ? words[0] : NULL));
+        TRY(keep_made(&was, &settings));
+    }
+    if (goes_on)
         TRY(check_resumed(&was, &settings));
-    if (!resume && !parse.n_words)
-        return FAIL(STATUS_USAGE, "no model: tutti train MODEL (tutti models lists them)");
-    if (parse.n_words)
+    else
         snprintf(settings.model, sizeof settings.model, "%s", words[0]);
-    TRY(cli_find_model(settings.model, &model));
+    quiet |= cluster.rank > 0; /* rank 0 speaks for all */
+    json &= cluster.rank == 0;
+    if (goes_on && repeat && settings.epochs == was.epochs && settings.steps == was.steps)
+        TRY(train_is_over(settings.out, &is_over, &result));
+    if (is_over) {
+        tell_result(&settings, &result);
+        return STATUS_OK;
+    }
+    TRY(cli_find_run_model(&settings, &model));
     TRY(keep_path(&settings));
-    TRY(job_create(&settings, model, resume ? JOB_CONTINUE : JOB_TRAIN, &job));
+    TRY(job_create(&settings, model, goes_on ? JOB_CONTINUE : JOB_TRAIN, &job));
     if (cli_is_elsewhere(&settings, &cluster)) {
         job_destroy(job); /* nothing is wrong with it, as far as can be seen from here */
         return cli_start_elsewhere("train", args, &settings);
     }
-    quiet |= cluster.rank > 0; /* rank 0 speaks for all */
-    json &= cluster.rank == 0;
     if (!quiet && *job_chosen(job))
         fprintf(stderr, "auto picks %s\n", job_chosen(job));
-
-    strbuf_init(&command, 1 << 20);
-    command_line(args, &command);
-    const struct train_hooks hooks = {
-        .progress = !quiet, .json = json, .command = command.text, .overwrite = overwrite
-    };
-    enum status status =
-        resume ? train_resume(job, &hooks, &result) : train_run(job, &hooks, &result);
-    if (status == STATUS_OK && json)
-        print_json(&result);
-    else if (status == STATUS_OK && !quiet)
-        print_result(job, &result);
-    strbuf_release(&command);
+    const enum status status = train(job, args, goes_on, &result);
+    if (status == STATUS_OK)
+        tell_result(job_settings(job), &result);
     job_destroy(job);
     return status;
 }
 
 const struct command command_train = {
     .name = "train",
-    .usage = "train MODEL [FLAGS]\n       tutti train --resume DIR [FLAGS]",
+    .usage = "train MODEL [FLAGS]\n       tutti train --resume DIR [FLAGS]\n"
+             "       tutti train MODEL --out DIR --resume-if-any [FLAGS]",
     .summary = "train a model",
     .run = run,
     .help = help,

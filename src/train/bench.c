@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "exec/exec.h"
 #include "train/folder.h"
+#include "train/forecast.h"
 #include "train/grid.h"
 #include "train/job.h"
 #include "train/made_up.h"
@@ -101,15 +102,16 @@ static void tell_ranks(struct bench *bench, int nodes, struct watch *watch, doub
     const struct watch_interval all = watch_next(watch, seconds);
     const struct watch_rank mine = watch_rank(watch, 0);
 
-    bench->comm_share = mine.comm / seconds;
-    bench->wait_share = mine.wait / seconds;
+    bench->comm_share = watch_share(mine.comm, seconds);
+    bench->wait_share = watch_share(mine.wait, seconds);
     bench->hidden_share = ranks > 1 ? all.hidden_share : NAN;
     bench->bytes = all.bytes / (double)steps / ranks;
     bench->bytes_optimum = optimal_bytes(bench->job, nodes);
     for (int r = 0; r < ranks; r++) {
         const struct watch_rank rank = watch_rank(watch, r);
-        bench->rank_wait[r] = rank.wait / seconds;
-        bench->rank_made_wait[r] = ranks > 1 ? rank.made_wait / seconds / (ranks - 1) : 0;
+        bench->rank_wait[r] = watch_share(rank.wait, seconds);
+        bench->rank_made_wait[r] =
+            ranks > 1 ? watch_share(rank.made_wait, seconds * (ranks - 1)) : 0;
     }
 }
 
@@ -262,6 +264,7 @@ enum status train_bench(struct job *job, int windows, struct bench_result *out)
                     "strategy %s: its workers do not make steps together, which are what is "
                     "measured: tutti train tells their samples a second",
                     job->strategy->name);
+    TRY(forecast_check_memory(job));
     struct bench *bench =
         mmap(NULL, sizeof *bench, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 

@@ -201,6 +201,12 @@ enum status elastic_after(struct elastic *elastic, double seconds, double lr)
     return STATUS_OK;
 }
 
+void elastic_untold(const struct elastic *elastic, int64_t *out_samples, int64_t *out_weight)
+{
+    *out_samples = elastic->since.samples;
+    *out_weight = elastic->since.weight;
+}
+
 struct elastic_seen elastic_seen(const struct elastic *elastic)
 {
     return elastic->seen;

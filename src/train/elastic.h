@@ -47,6 +47,9 @@ MUST_CHECK enum status elastic_before(struct elastic *elastic, uint64_t step, ui
 /* After it, which took so many seconds: ends the exchange. lr: of the step. */
 MUST_CHECK enum status elastic_after(struct elastic *elastic, double seconds, double lr);
 
+/* What was added since the last exchange told of it. */
+void elastic_untold(const struct elastic *elastic, int64_t *out_samples, int64_t *out_weight);
+
 /* What the exchanges so far showed. */
 struct elastic_seen {
     int64_t interval; /* steps between exchanges */

@@ -5,12 +5,15 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "exec/exec.h"
 #include "train/classes.h"
 #include "train/job.h"
 #include "train/on_device.h"
+#include "train/outputs.h"
 #include "train/score.h"
+#include "train/translate.h"
 #include "train/weights.h"
 #include "transport/launch.h"
 
@@ -25,31 +28,12 @@ struct evaluation {
     struct train_classes *classes;
 };
 
-/* Outputs and labels of all samples, in the order of the data set. */
-static enum status write_outputs(const struct evaluation *e, const struct shape *shape,
-                                 const float *outputs)
-{
-    const int64_t count = source_count(e->data);
-    int32_t *labels;
-
-    TRY(mem_alloc((size_t)count, sizeof *labels, &labels));
-    for (int64_t i = 0; i < count; i++)
-        labels[i] = source_label(e->data, i);
-    const struct safetensors_entry entries[] = {
-        { "outputs", DTYPE_F32, *shape, outputs },
-        { "labels", DTYPE_I32, shape_of(1, &count), labels },
-    };
-    enum status status = safetensors_write(e->outputs_path, entries,
-                                           sizeof entries / sizeof *entries, NULL, 0, NULL);
-    mem_free(labels);
-    return status;
-}
-
 static enum status evaluate_samples(const struct evaluation *e, struct exec *exec,
                                     struct exec_result *out)
 {
     const struct value *output = graph_roles(e->job->eval_graph)->output;
-    float *outputs;
+    struct file_map scratch;
+    void *outputs;
 
     if (!e->outputs_path)
         return exec_evaluate(exec, e->data, out);
@@ -62,13 +46,22 @@ static enum status evaluate_samples(const struct evaluation *e, struct exec *exe
             STATUS_USAGE,
             "--outputs: what %s gives is as long as each text, which no one tensor holds",
             e->job->model->name);
+    if (outputs_are_csv(e->outputs_path) && !graph_roles(e->job->eval_graph)->correct)
+        return FAIL(
+            STATUS_USAGE,
+            "--outputs %s: %s gives no classes, which a table is of: use another ending, "
+            "such as .safetensors",
+            e->outputs_path, e->job->model->name);
     shape.dim[0] = source_count(e->data);
-    TRY(mem_alloc((size_t)shape_count(&shape), sizeof *outputs, &outputs));
+    /* Many samples of many classes are more than RAM holds. */
+    TRY(file_map_scratch(e->outputs_path, (size_t)shape_count(&shape) * sizeof(float), &outputs,
+                         &scratch));
     exec_keep_outputs(exec, outputs);
     enum status status = exec_evaluate(exec, e->data, out);
     if (status == STATUS_OK)
-        status = write_outputs(e, &shape, outputs);
-    mem_free(outputs);
+        status = outputs_write(e->outputs_path, e->data, &shape, outputs, exec_classes(exec));
+    exec_keep_outputs(exec, NULL);
+    file_unmap(&scratch);
     return status;
 }
 
@@ -78,7 +71,7 @@ static enum status evaluate_translations(const struct evaluation *e, const struc
     struct bleu bleu;
 
     e->out->bleu = NAN;
-    if (!e->text || e->job->model->task != MODEL_TRANSLATION)
+    if (!e->text || !translator_is_for(e->job->model))
         return STATUS_OK;
     TRY(score_exec(e->job, exec, e->text, e->beam, &bleu));
     e->out->bleu = bleu_score(&bleu).score;
@@ -137,14 +130,40 @@ static enum status evaluate_body(struct transport *transport, void *arg)
     return status;
 }
 
+enum { SIZES_TEXT = 2048 };
+
+/* Are images of another size than those that the run was trained on? Models that take any size have
+ * weights that fit. */
+static bool has_another_size(const struct job *job, char out[SIZES_TEXT])
+{
+    const struct shape *then = &job->recorded.sample;
+
+    if (!then->rank || !job->train_images)
+        return false;
+    const struct shape now = dataset_sample(job->train_images);
+    if (then->dim[1] == now.dim[1] && then->dim[2] == now.dim[2])
+        return false;
+    snprintf(out, SIZES_TEXT, "%s: images are %lld x %lld, the run's were %lld x %lld",
+             job->settings.data, (long long)now.dim[1], (long long)now.dim[2],
+             (long long)then->dim[1], (long long)then->dim[2]);
+    return true;
+}
+
 /* `weights` come from `path`, which is said if they are another model's. */
 static enum status evaluate_weights(struct evaluation *e, const struct safetensors *weights,
                                     const char *path)
 {
     const struct launch_config config = { .size = 1 };
+    const bool fits = weights_check(e->job->graph, weights) == STATUS_OK;
+    char sizes[SIZES_TEXT] = "";
 
-    if (weights_check(e->job->graph, weights) != STATUS_OK)
+    if (has_another_size(e->job, sizes) && !fits)
+        return FAIL(STATUS_MISMATCH, "%s, and %s takes that size alone", sizes,
+                    e->job->model->name);
+    if (!fits)
         return FAIL(STATUS_MISMATCH, "%s: %s", path, status_message());
+    if (*sizes)
+        log_line(LOG_WARNING, "%s", sizes);
     e->weights = weights;
     return launch_ranks(&config, evaluate_body, e);
 }

@@ -10,13 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "model/file.h"
+#include "train/watch.h"
 #include "tutti.h"
 
 enum { TEXT_MAX = 64 << 20, METRICS_MAX = 1 << 30 };
@@ -71,14 +76,31 @@ static bool ends_with(const char *text, const char *end)
     return length > tail && strcmp(text + length - tail, end) == 0;
 }
 
-static void add_settings(const struct settings *settings, struct strbuf *text)
+static bool is_file(const char *name)
 {
-    struct settings s = *settings;
+    return file_exists(name) && !file_is_folder(name);
+}
 
-    keep_path(s.model, ends_with(s.model, ".json"));
-    keep_path(s.data, strchr(s.data, '/') != NULL);
+static void add_settings(const struct job *job, struct strbuf *text)
+{
+    struct settings s = job->settings;
+
+    keep_path(s.model, folder_is_graph_file(s.model) || folder_is_source(s.model));
+    keep_path(s.data, strchr(s.data, '/') != NULL || (job->train_table && is_file(s.data)));
     keep_path(s.init, *s.init != '\0');
+    keep_path(s.kernels, is_file(s.kernels));
+    keep_path(s.tokenizer, strchr(s.tokenizer, '/') != NULL);
     settings_print(&s, text);
+}
+
+bool folder_is_source(const char *model)
+{
+    return ends_with(model, ".c");
+}
+
+bool folder_is_graph_file(const char *model)
+{
+    return ends_with(model, ".json");
 }
 
 bool folder_model_hash(const char *model, char out[SHA256_HEX])
@@ -87,7 +109,7 @@ bool folder_model_hash(const char *model, char out[SHA256_HEX])
     size_t length;
     struct sha256 hash;
 
-    if ((!ends_with(model, ".c") && !ends_with(model, ".json")) ||
+    if ((!folder_is_source(model) && !folder_is_graph_file(model)) ||
         file_read(model, TEXT_MAX, &text, &length) != STATUS_OK)
         return false;
     sha256_init(&hash);
@@ -95,6 +117,100 @@ bool folder_model_hash(const char *model, char out[SHA256_HEX])
     sha256_end_hex(&hash, out);
     mem_free(text);
     return true;
+}
+
+/* The model in the run's folder ----------------------------------------------------------- */
+
+/* Does the model need a copy, so that the run can be used where the model is not? */
+static bool keeps_model(const struct job *job)
+{
+    return !model_find(job->settings.model);
+}
+
+static enum status copy_file(const char *from, const char *folder, const char *name)
+{
+    struct strbuf text = { 0 };
+
+    TRY(file_read(from, TEXT_MAX, &text.text, &text.length));
+    enum status status = replace_in(folder, name, &text);
+    mem_free(text.text);
+    return status;
+}
+
+/* What was written is read once, so that a run finds out at its beginning what it could not read at its end. */
+static enum status print_model(const struct job *job, struct strbuf *out)
+{
+    struct model_file *file;
+
+    TRY(job_print_model(job, out));
+    TRY(model_file_parse(out->text, out->length, &file));
+    model_file_destroy(file);
+    return STATUS_OK;
+}
+
+/* Puts the model into the folder, if it is not of the zoo and not there yet. A model that files cannot hold (by the names
+ * of its layers, say) is kept as its source alone. */
+static enum status save_model(const struct job *job)
+{
+    const struct settings *s = &job->settings;
+    const bool is_source = folder_is_source(s->model);
+    struct strbuf text;
+
+    if (!keeps_model(job) || *s->model_file)
+        return STATUS_OK;
+    if (folder_is_graph_file(s->model))
+        return copy_file(s->model, s->out, FOLDER_MODEL);
+    if (is_source)
+        TRY(copy_file(s->model, s->out, FOLDER_SOURCE));
+    strbuf_init(&text, MODEL_FILE_BYTES);
+    enum status status = STATUS_OK;
+    if (print_model(job, &text) == STATUS_OK)
+        status = replace_in(s->out, FOLDER_MODEL, &text);
+    else if (!is_source)
+        log_line(LOG_WARNING,
+                 "%s keeps no copy of its model, so nothing else can use the run: %s", s->out,
+                 status_message());
+    strbuf_release(&text);
+    return status;
+}
+
+static bool has_file(const char *folder, const char *name)
+{
+    char *path;
+
+    if (file_join(folder, name, &path) != STATUS_OK)
+        return false;
+    const bool has = file_exists(path);
+    mem_free(path);
+    return has;
+}
+
+/* The file in the run's folder that its model is read from; NULL: there is none. */
+static const char *kept_model(const struct job *job)
+{
+    static const char *const names[] = { FOLDER_MODEL, FOLDER_SOURCE };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names && keeps_model(job); i++) {
+        if (has_file(job->settings.out, names[i]))
+            return names[i];
+    }
+    return NULL;
+}
+
+/* SHA-256 of what the model was written as: of the run's copy, as the original may have changed since. */
+static bool kept_hash(const struct job *job, char out[SHA256_HEX])
+{
+    const struct settings *s = &job->settings;
+    const char *name = folder_is_source(s->model) && has_file(s->out, FOLDER_SOURCE)
+                           ? FOLDER_SOURCE
+                           : kept_model(job);
+    char *path;
+
+    if (!name || file_join(s->out, name, &path) != STATUS_OK)
+        return false;
+    const bool found = folder_model_hash(path, out);
+    mem_free(path);
+    return found;
 }
 
 static void add_config(const struct job *job, const struct train_hooks *hooks,
@@ -105,7 +221,9 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
 
     print_split(&job->axes, split);
     strbuf_printf(text, "{\n  \"format\": 1,\n  \"tutti\": \"%s\",\n  ", TUTTI_VERSION);
-    add_settings(s, text);
+    add_settings(job, text);
+    if (kept_model(job))
+        strbuf_printf(text, ",\n  \"model_file\": \"%s\"", kept_model(job));
     strbuf_printf(text, ",\n  \"total_steps\": %lld", (long long)job->total_steps);
     if (s->scale_lr) {
         strbuf_add(text, ",\n  \"scaled_lr\": ");
@@ -118,6 +236,11 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
         strbuf_add_number(text, 1e3 * job->chosen_seconds);
         strbuf_add(text, "}");
     }
+    if (job->train_images) {
+        const struct shape sample = dataset_sample(job->train_images);
+        strbuf_printf(text, ",\n  \"sample\": [%lld, %lld, %lld]", (long long)sample.dim[0],
+                      (long long)sample.dim[1], (long long)sample.dim[2]);
+    }
     strbuf_printf(text, ",\n  \"parameters\": %lld", (long long)graph_param_count(job->graph));
     strbuf_printf(
         text, ",\n  \"distribution\": {\"split\": \"%s\", \"sync\": \"%s\", \"meet\": \"%s\"}",
@@ -128,7 +251,7 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
                   "\"shards\": %lld",
                   kernel_isa(), kernel_choices_hash(job->choices), job->train->fingerprint,
                   (long long)s->shards);
-    if (folder_model_hash(s->model, model))
+    if (kept_hash(job, model))
         strbuf_printf(text, ", \"model\": \"%s\"", model);
     for (int i = 0; job->train_text && i < TEXT_SIDES && text_vocab(job->train_text, i); i++)
         strbuf_printf(text, "%s\"%s\"", i ? ", " : ", \"vocabulary\": [",
@@ -147,6 +270,7 @@ static enum status write_config(const struct job *job, const struct train_hooks 
 {
     struct strbuf text;
 
+    TRY(save_model(job));
     strbuf_init(&text, TEXT_MAX);
     add_config(job, hooks, &text);
     enum status status = replace_in(job->settings.out, "config.json", &text);
@@ -159,6 +283,8 @@ static enum status write_config(const struct job *job, const struct train_hooks 
         status = job_save_vocab(job);
     if (status == STATUS_OK)
         status = job_save_table(job);
+    if (status == STATUS_OK)
+        status = job_save_classes(job);
     strbuf_release(&text);
     return status;
 }
@@ -210,8 +336,9 @@ void folder_unlock(int lock)
 
 /* What a run writes, config.json first. */
 static const char *const run_files[] = {
-    "config.json", "metrics.jsonl", "summary.json",         "report.html",     "graph.svg",
-    "checkpoint",  FOLDER_TRACE,    FOLDER_RECONSTRUCTIONS, FOLDER_VOCABULARY, FOLDER_TABLE
+    "config.json",  "metrics.jsonl", "summary.json",         "report.html",     "graph.svg",
+    "checkpoint",   FOLDER_TRACE,    FOLDER_RECONSTRUCTIONS, FOLDER_VOCABULARY, FOLDER_TABLE,
+    FOLDER_CLASSES, FOLDER_MODEL,    FOLDER_SOURCE
 };
 enum { RUN_FILES = sizeof run_files / sizeof *run_files };
 
@@ -345,6 +472,86 @@ enum status folder_write_failure(const struct job *job, const char *text)
     return status;
 }
 
+static enum status read_json(const char *folder, const char *name, struct json **out)
+{
+    char *path, *text;
+    size_t length;
+
+    TRY(file_join(folder, name, &path));
+    enum status status = file_read(path, TEXT_MAX, &text, &length);
+    if (status == STATUS_OK) {
+        status = json_parse(text, length, out);
+        mem_free(text);
+    }
+    mem_free(path);
+    return status;
+}
+
+enum status folder_read_summary(const char *folder, struct train_result *out, bool *out_done)
+{
+    struct json *json;
+
+    TRY(read_json(folder, "summary.json", &json));
+    const struct json_value *summary = json_root(json);
+    *out_done = strcmp(json_text(summary, "status", ""), "done") == 0;
+    *out = (struct train_result){
+        .train_loss = json_number(summary, "train_loss", NAN),
+        .train_accuracy = json_number(summary, "train_accuracy", NAN),
+        .val_loss = json_number(summary, "val_loss", NAN),
+        .val_accuracy = json_number(summary, "val_accuracy", NAN),
+        .val_top5 = json_number(summary, "val_top5_accuracy", NAN),
+        .val_auc = json_number(summary, "val_auc", NAN),
+        .val_calibration_error = json_number(summary, "val_calibration_error", NAN),
+        .perplexity = json_number(summary, "perplexity", NAN),
+        .tokens_per_s = json_number(summary, "tokens_per_s", NAN),
+        .bleu = NAN,
+        .seconds = json_number(summary, "seconds", NAN),
+        .samples_per_s = json_number(summary, "samples_per_s", NAN),
+        .first_step_s = json_number(summary, "first_step_s", NAN),
+        .steps = json_integer(summary, "steps", 0),
+        .peak_bytes = json_integer(summary, "peak_bytes", 0),
+        .training_bytes = json_integer(summary, "training_bytes", 0),
+        .predicted_bytes = json_integer(summary, "predicted_bytes", 0),
+    };
+    snprintf(out->folder, sizeof out->folder, "%s", folder);
+    snprintf(out->weights_sha256, sizeof out->weights_sha256, "%.64s",
+             json_text(summary, "weights_sha256", ""));
+    json_destroy(json);
+    return STATUS_OK;
+}
+
+enum status folder_read_total(const char *folder, int64_t *out)
+{
+    struct json *json;
+
+    TRY(read_json(folder, "config.json", &json));
+    *out = json_integer(json_root(json), "total_steps", 0);
+    json_destroy(json);
+    return STATUS_OK;
+}
+
+/* When the file was written; 0: it is not there. */
+static double time_of(const char *folder, const char *name)
+{
+    struct stat about;
+    double time = 0;
+    char *path;
+
+    if (file_join(folder, name, &path) != STATUS_OK)
+        return 0;
+    if (stat(path, &about) == 0)
+        time = (double)about.st_mtim.tv_sec + 1e-9 * (double)about.st_mtim.tv_nsec;
+    mem_free(path);
+    return time;
+}
+
+bool folder_has_report(const char *folder)
+{
+    const double report = time_of(folder, "report.html");
+
+    return report > 0 && report >= time_of(folder, "summary.json");
+}
+
 static void add_member(struct strbuf *line, const char *name, double number)
 {
     if (isnan(number))
@@ -438,8 +645,7 @@ static void add_rank(struct strbuf *text, int rank, const struct rank_times *t)
     add_member(text, "eval_s", t->evaluate);
     add_member(text, "other_s", other > 0 ? other : 0);
     add_member(text, "wire_s", t->wire > 0 ? t->wire : NAN);
-    add_member(text, "hidden_share",
-               t->comm + t->wire > 0 ? t->hidden / (t->comm + t->wire) : NAN);
+    add_member(text, "hidden_share", watch_share(t->hidden, t->comm + t->wire));
     add_member(text, "bytes_sent", t->bytes);
     add_member(text, "made_wait_s", t->made_wait);
     add_member(text, "bubble_s", t->bubble > 0 ? t->bubble : NAN);
@@ -551,11 +757,12 @@ enum status folder_write_summary(const struct job *job, const char *status,
     add_member(&text, "val_auc", r->val_auc);
     add_member(&text, "val_calibration_error", r->val_calibration_error);
     add_member(&text, "perplexity", r->perplexity);
-    train_print_classes(classes, ",\n  ", &text);
+    enum status result = train_print_classes(classes, ",\n  ", &text);
     add_member(&text, "zero", (double)job->axes.zero);
     add_member(&text, "peak_bytes", (double)r->peak_bytes);
     add_member(&text, "training_bytes", (double)r->training_bytes);
     add_member(&text, "predicted_bytes", (double)r->predicted_bytes);
+    add_member(&text, "data_bytes", (double)job_data_bytes(job));
     add_balance(&text, job);
     add_parallax(&text, job);
     add_rails(&text, job);
@@ -564,7 +771,8 @@ enum status folder_write_summary(const struct job *job, const char *status,
     for (int i = 0; i < s->ranks; i++)
         add_rank(&text, i, &times[i]);
     strbuf_printf(&text, "\n  ]%s\n}\n", more);
-    enum status result = replace_in(s->out, "summary.json", &text);
+    if (result == STATUS_OK)
+        result = replace_in(s->out, "summary.json", &text);
     strbuf_release(&text);
     return result;
 }

@@ -47,9 +47,15 @@ struct metrics {      /* one line; NaN members are left out */
 /* What every thread did when (trace_file.h). */
 #define FOLDER_TRACE "trace.json"
 
+/* A model that is not of the zoo, as a graph file; and the C file that it was made from. */
+#define FOLDER_MODEL "model.json"
+#define FOLDER_SOURCE "model.c"
+
 /* The run's vocabularies (data/vocab.h), by which others understand its numbers. */
 #define FOLDER_VOCABULARY "vocabulary.txt"
 #define FOLDER_TABLE "table.json"
+/* The names of a classifier's classes, one a line, in the order of its answers. */
+#define FOLDER_CLASSES "classes.txt"
 
 /* Makes the folder of a new run with config.json and graph.svg; refuses one that holds a run, or a file of a name that runs
  * write, unless it may be overwritten, and one that another process has. settings.out "" picks runs/MODEL-STRATEGY-TIME.
@@ -77,8 +83,19 @@ MUST_CHECK enum status folder_write_summary(const struct job *job, const char *s
                                             const struct train_classes *classes,
                                             int64_t samples, const struct rank_times *times,
                                             const char *more);
+/* What summary.json says of a run's end; *out_done: that it is done, neither stopped nor failed.
+ * STATUS_NOT_FOUND: there is none. */
+MUST_CHECK enum status folder_read_summary(const char *folder, struct train_result *out,
+                                           bool *out_done);
+/* Steps of the whole run, as config.json has them; 0: it does not. */
+MUST_CHECK enum status folder_read_total(const char *folder, int64_t *out);
+/* Is there a report that is no older than summary.json? */
+bool folder_has_report(const char *folder);
 /* SHA-256 of the file that a model is, as config.json has it; false: it is none, or not there. */
 bool folder_model_hash(const char *model, char out[SHA256_HEX]);
+/* Is a model of that name a C file, or a graph file? */
+bool folder_is_source(const char *model);
+bool folder_is_graph_file(const char *model);
 /* A picture beside them, replaced as a whole. */
 MUST_CHECK enum status folder_write_picture(const struct job *job, const char *name,
                                             const struct strbuf *png);

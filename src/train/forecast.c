@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "exec/exec.h"
 #include "train/planner.h"
@@ -396,8 +397,14 @@ enum status planner_fill_rows(struct planner *p)
 {
     p->plan->n_rows = 0;
     add_rows(p);
-    for (int i = 0; i < p->plan->n_rows; i++)
-        TRY(predict_row(p, &p->plan->rows[i]));
+    for (int i = 0; i < p->plan->n_rows; i++) {
+        struct forecast_row *row = &p->plan->rows[i];
+        if (p->deadline > 0 && clock_seconds() > p->deadline) {
+            planner_refuse(row, &row->is_legal, "not looked at: it would take long");
+            p->is_late = true;
+        }
+        TRY(predict_row(p, row));
+    }
     return STATUS_OK;
 }
 

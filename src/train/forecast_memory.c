@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* forecast_memory.c - refuses what has no room before it starts, and says what would have. */
+#include <math.h>
+
+#include "base/clock.h"
 #include "base/mem.h"
+#include "base/room.h"
 #include "exec/exec.h"
 #include "train/on_device.h"
 #include "train/planner.h"
 #include "transport/launch.h"
+
+enum { MOST_RANKS = 64 };
+/* A refusal comes within a second: advice that takes longer to find is left out. */
+static const double ADVICE_SECONDS = 0.4;
 
 /* Of the job as it is, on each of its ranks. */
 static enum status predict_own(struct planner *p, struct cost_estimate *out)
@@ -64,7 +72,8 @@ static enum status advise(struct planner *p, double needs)
     const double has = p->plan->machine.cluster.memory;
     char text[3][32];
 
-    for (int ranks = (int)s->ranks; ranks <= 64; ranks *= 2) {
+    p->deadline = clock_seconds() + ADVICE_SECONDS;
+    for (int ranks = (int)s->ranks; ranks <= MOST_RANKS && !p->is_late; ranks *= 2) {
         int row;
         TRY(find_room(p, ranks, &row));
         if (row < 0)
@@ -79,11 +88,40 @@ static enum status advise(struct planner *p, double needs)
                     *found->pipeline ? " --pipeline " : "", found->pipeline,
                     planner_bytes(found->cost.memory, text[2]), s->model, ranks);
     }
+    if (p->is_late)
+        return FAIL(
+            STATUS_NO_MEMORY,
+            "%s with %s does not fit: a rank needs %s and has %s: try a smaller --batch, "
+            "more --shards or --recompute, or look for a way to split it (tutti plan %s -n "
+            "N --guess)",
+            s->model, s->strategy, planner_bytes(needs, text[0]), planner_bytes(has, text[1]),
+            s->model);
     return FAIL(
         STATUS_NO_MEMORY,
         "%s with %s does not fit: a rank needs %s and has %s, and no way to split it "
         "among up to 64 ranks does: try a smaller --batch, more --shards or --recompute",
         s->model, s->strategy, planner_bytes(needs, text[0]), planner_bytes(has, text[1]));
+}
+
+/* Data is there already, once for all ranks that are started here; batches come with each rank. */
+static enum status check_left(const struct job *job, double needs, bool is_here)
+{
+    const struct settings *s = &job->settings;
+    const int ranks = is_here ? (int)s->ranks : 1;
+    const double left = room_left(), data = (double)job_data_bytes(job);
+    const double batches = (double)job_batch_bytes(job);
+    const double all = (s->flat && is_here ? ranks * needs : needs) + batches;
+    char text[3][32];
+
+    if (all <= left)
+        return STATUS_OK;
+    return FAIL(
+        STATUS_NO_MEMORY,
+        "%s with %s needs %s of memory beside its data (%s), and %s are left: try a "
+        "smaller --batch, more --shards, --recompute, or more ranks with their parameters "
+        "in parts (tutti plan %s -n N)",
+        s->model, s->strategy, planner_bytes(all, text[0]), planner_bytes(data, text[1]),
+        planner_bytes(left, text[2]), s->model);
 }
 
 enum status forecast_check_memory(const struct job *job)
@@ -99,11 +137,11 @@ enum status forecast_check_memory(const struct job *job)
                              .shards = s->shards,
                              .threads = (int)s->threads };
     struct planner p = { .job = job, .options = &options, .plan = &plan, .lanes = lanes };
-    struct cost_estimate needs;
+    struct cost_estimate needs = { 0 };
 
     if (on_device(job)) /* whose memory is another; it says itself what has no room */
         return STATUS_OK;
-    if (s->sync_batch_norm || most_memory(job, lanes) < has)
+    if (s->sync_batch_norm || most_memory(job, lanes) < fmin(has, room_left()))
         return STATUS_OK;
     plan.machine.cluster = (struct cost_cluster){ .nodes = 1,
                                                   .ranks = (int)s->ranks,
@@ -117,6 +155,8 @@ enum status forecast_check_memory(const struct job *job)
     enum status status = STATUS_OK; /* what cannot be predicted is left to try */
     if (predict_own(&p, &needs) == STATUS_OK && needs.memory > has)
         status = advise(&p, needs.memory);
+    else if (needs.memory > 0)
+        status = check_left(job, needs.memory, is_here);
     planner_release(&p);
     mem_free(plan.rows);
     return status;

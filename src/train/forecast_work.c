@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/room.h"
 #include "exec/exec.h"
 #include "exec/profile.h"
 #include "graph/op.h"
@@ -101,7 +103,7 @@ static struct cost_rates rates_of(const struct planner *p)
 
 static bool guesses(const struct planner *p)
 {
-    return p->options->guess || p->plan->machine.flops > 0;
+    return p->options->guess || p->plan->machine.flops > 0 || p->is_too_large;
 }
 
 /* Seconds of each node by itself, guessed or measured. */
@@ -241,10 +243,46 @@ static enum status derive_work(const struct planner *p, struct planner_work *w)
     return STATUS_OK;
 }
 
+/* Bytes of a step that is measured, at least: a batch, each lane's activations, parameters, gradients. */
+static double measured_bytes(const struct planner *p, const struct graph *graph,
+                             const struct planner_work *w)
+{
+    const int lanes = side_by_side(p, w->threads, w->apart).lanes;
+    const int64_t rows = p->job->settings.batch / w->shards;
+    const struct model_config *config = &p->job->model_config;
+    const bool is_text =
+        p->job->model->task != MODEL_IMAGES && p->job->model->task != MODEL_TABLE;
+    const double sample = is_text ? (double)(config->length[0] + config->length[1])
+                                  : (double)shape_count(&config->sample) + 1;
+    size_t arena;
+
+    if (p->job->settings.sync_batch_norm ||
+        profile_arena(graph, rows, p->job->choices, &arena) != STATUS_OK)
+        arena = 0;
+    return (double)lanes * ((double)arena + 4 * sample * (double)rows) + 8 * own_params(graph);
+}
+
+/* A step for which there is no memory is guessed. */
+static void look_for_room(struct planner *p, const struct graph *graph,
+                          const struct planner_work *w)
+{
+    const double bytes = guesses(p) ? 0 : measured_bytes(p, graph, w), left = room_left();
+    char text[2][32];
+
+    if (bytes <= left)
+        return;
+    p->is_too_large = true;
+    log_line(LOG_WARNING,
+             "a step needs %s to be measured, %s are left: times are guessed by operations and "
+             "bytes",
+             planner_bytes(bytes, text[0]), planner_bytes(left, text[1]));
+}
+
 static enum status make_work(struct planner *p, const struct graph *graph,
                              struct planner_work *w)
 {
     w->params = own_params(graph);
+    look_for_room(p, graph, w);
     if (guesses(p))
         return guess_work(p, graph, w);
     if (p->step > LONG && p->works[0].threads == w->threads)

@@ -68,12 +68,17 @@ static enum status make_infer(struct generator *g, const struct usable *usable)
     return infer_create(&config, &g->infer);
 }
 
+bool generator_is_for(const struct model *model)
+{
+    return model == &model_gpt;
+}
+
 enum status generator_create(const struct usable *usable, struct generator **out)
 {
     struct model_config config = *usable->config;
     struct generator *g;
 
-    if (usable->model != &model_gpt)
+    if (!generator_is_for(usable->model))
         return FAIL(STATUS_USAGE, "%s does not predict the next token: gpt does",
                     usable->model->name);
     config.batch = 1;

@@ -28,7 +28,9 @@ struct usable {
 
 struct generator;
 
-/* STATUS_USAGE for a model that does not predict the next token. */
+/* Is there a graph of one step for the model? Not for one that was read from a graph file. */
+bool generator_is_for(const struct model *model);
+/* STATUS_USAGE for a model that it is not for. */
 MUST_CHECK enum status generator_create(const struct usable *usable, struct generator **out);
 void generator_destroy(struct generator *generator); /* NULL is allowed */
 /* Forgets the text. */

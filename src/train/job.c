@@ -19,6 +19,7 @@
 #include "train/on_device.h"
 #include "train/served.h"
 #include "train/trace_file.h"
+#include "train/words.h"
 #include "transport/launch.h"
 
 enum { LARGE_PARAMETERS = 32 << 20, BASE_BATCH = 256, PIPE_FILL = 4 };
@@ -29,12 +30,14 @@ int job_cores(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/* `kind NAME is unknown`, with the nearest name where one is near. */
-static enum status unknown(const char *kind, const char *name, const char *const *names,
-                           const char *command)
+/* `kind NAME is unknown`, with what it is called here, or the nearest name where one is near. */
+static enum status unknown(const char *kind, const char *name, const char *here,
+                           const char *const *names, const char *command)
 {
     const char *near = suggest_nearest(name, names);
 
+    if (here)
+        return FAIL(STATUS_USAGE, "unknown %s %s: here it is %s", kind, name, here);
     if (near)
         return FAIL(STATUS_USAGE, "unknown %s %s: did you mean %s?", kind, name, near);
     return FAIL(STATUS_USAGE, "unknown %s %s: %s lists what there is", kind, name, command);
@@ -62,7 +65,8 @@ static enum status pick_model(struct job *job, const struct model *model)
     for (int i = 0; model_table[i] && i < 63; i++)
         names[i] = model_table[i]->name;
     if (!job->model)
-        return unknown("model", job->settings.model, names, "tutti models");
+        return unknown("model", job->settings.model,
+                       words_here(WORDS_MODEL, job->settings.model), names, "tutti models");
     return job_model_config(&job->settings, job->model, &job->model_config);
 }
 
@@ -173,14 +177,13 @@ static enum status pick_strategy(struct job *job)
     const char *names[64] = { NULL };
 
     if (*s->compress) {
-        int rank, size;
         if (codec_parse(s->compress, &job->compress) != STATUS_OK)
             return FAIL(STATUS_USAGE, "--compress: %s", status_message());
         if (s->ranks == 1)
             return FAIL(STATUS_USAGE, "--compress %s: one rank sends nothing: use -n 2 or more",
                         s->compress);
         /* Within a machine nothing is sent either, unless its ranks are made to. */
-        s->flat |= !launch_world(&rank, &size);
+        s->flat |= launch_is_on_one_machine();
     } else if (s->compress_after > 0) {
         return FAIL(STATUS_USAGE,
                     "--compress-after %lld: nothing is compressed without "
@@ -197,7 +200,8 @@ static enum status pick_strategy(struct job *job)
     for (int i = 0; strategy_table[i] && i < 63; i++)
         names[i] = strategy_table[i]->name;
     if (!job->strategy)
-        return unknown("strategy", s->strategy, names, "tutti strategies");
+        return unknown("strategy", s->strategy, words_here(WORDS_STRATEGY, s->strategy), names,
+                       "tutti strategies");
     TRY(strategy_check(job->strategy, (int)s->ranks, *s->split ? s->split : NULL, sync, meet,
                        &job->axes));
     TRY(check_private(job));
@@ -402,6 +406,9 @@ static enum status pick_schedule(struct job *job)
         .every = (uint64_t)s->decay_every,
         .warmup = (uint64_t)s->warmup,
     };
+    const char *here = words_here(WORDS_SCHEDULE, s->schedule);
+    if (here)
+        return FAIL(STATUS_USAGE, "unknown schedule %s: here it is %s", s->schedule, here);
     TRY(schedule_parse(s->schedule, &schedule->kind));
     if (schedule->kind == SCHEDULE_STEP && !s->decay_every)
         return FAIL(STATUS_USAGE, "--schedule step needs --decay-every STEPS");
@@ -428,7 +435,8 @@ static enum status pick_optimizer(struct job *job)
     for (int i = 0; optim_table[i] && i < 63; i++)
         names[i] = optim_table[i]->name;
     if (!o->optimizer)
-        return unknown("optimizer", s->optimizer, names, "tutti train --help");
+        return unknown("optimizer", s->optimizer, words_here(WORDS_OPTIMIZER, s->optimizer),
+                       names, "tutti train --help");
     const struct attrs *d = &o->optimizer->defaults;
     o->attrs = *d;
     o->attrs.momentum = given(s->momentum, d->momentum);
@@ -460,7 +468,6 @@ static enum status pick_optimizer(struct job *job)
 static enum status count_steps(struct job *job)
 {
     struct settings *s = &job->settings;
-    struct sampler *sampler;
 
     job->sampler = (struct sampler_config){
         .count = job->train ? source_count(job->train) : s->batch,
@@ -470,9 +477,7 @@ static enum status count_steps(struct job *job)
         .shuffle = s->shuffle,
         .drop_last = s->drop_last,
     };
-    TRY(sampler_create(&job->sampler, &sampler));
-    job->steps_per_epoch = sampler_steps_per_epoch(sampler);
-    sampler_destroy(sampler);
+    TRY(sampler_count_steps(&job->sampler, &job->steps_per_epoch));
     job->total_steps = s->steps ? s->steps : s->epochs * job->steps_per_epoch;
     job->optim.schedule.total = (uint64_t)job->total_steps;
     return STATUS_OK;
@@ -503,7 +508,7 @@ static enum status check_pass_name(const struct job *job, const char *after)
         if (strcmp(names[i], after) == 0)
             return STATUS_OK;
     }
-    return after ? unknown("pass", after, names, "tutti strategies") : STATUS_OK;
+    return after ? unknown("pass", after, NULL, names, "tutti strategies") : STATUS_OK;
 }
 
 /* Text that no data set gives: as large as settings say, or as the model usually has it. */
@@ -549,6 +554,20 @@ static void make_up_data(struct job *job, const struct job *like)
         make_up_text(job);
 }
 
+/* Data of a run that goes on or is used: the path is absolute, and what lies there may have been moved. */
+static enum status open_data_again(struct job *job)
+{
+    const char *data = job->settings.data;
+    const enum status status = job_open_data(job, true);
+
+    if (status == STATUS_OK || !strchr(data, '/') || file_exists(data))
+        return status;
+    return FAIL(status,
+                "%s is not there, and the run in %s needs these data: say where they are now "
+                "with --data",
+                data, job->settings.out);
+}
+
 /* like: a job whose data it would have; NULL: none. */
 static enum status fill_job(struct job *job, const struct model *model, enum job_use use,
                             const char *after, const struct job *like)
@@ -563,11 +582,13 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     if (use == JOB_GRAPH)
         make_up_data(job, like);
     else
-        TRY(job_open_data(job, use == JOB_CONTINUE));
+        TRY(use == JOB_CONTINUE ? open_data_again(job) : job_open_data(job, false));
     if (use != JOB_GRAPH)
         TRY(on_device_check_data(job));
     job->model_config.batch = job->settings.batch;
     TRY(model_build(job->model, &job->model_config, &job->graph));
+    job->has_labels = graph_uses(job->graph, graph_roles(job->graph)->target) > 0;
+    job->has_classes = graph_roles(job->graph)->correct != NULL;
     TRY(pick_shards(job));
     TRY(pick_cut(job, use));
     TRY(count_steps(job));

@@ -13,6 +13,7 @@
 #include "train/balance.h"
 #include "train/parallax.h"
 #include "train/rails.h"
+#include "train/recorded.h"
 #include "train/slow.h"
 #include "train/train.h"
 
@@ -31,8 +32,9 @@ struct job {
     struct text *train_text, *test_text, *unseen_text;
     struct tabular *train_table, *test_table;
     struct schema *schema; /* of the run that goes on, or of the model; NULL: the table's own */
-    float *statistics;     /* that the tables are standardized by */
+    double *statistics;    /* that the tables are standardized by */
     struct vocab *vocab[TEXT_SIDES]; /* of the run that goes on, or NULL */
+    struct recorded recorded;        /* likewise; empty for a new run */
     struct sampler_config sampler;
     struct augment augment;
     int64_t steps_per_epoch, total_steps;
@@ -43,19 +45,28 @@ struct job {
     struct slow slow;
     struct rails rails; /* known once ranks have met */
     double began;       /* clock_seconds at creation */
+    bool has_classes;   /* the model tells classes apart */
     bool has_shards;    /* settings said how many shards a step has */
+    bool has_labels;    /* its loss looks at them */
     char cut
         [SETTINGS_TEXT]; /* nodes that stages begin with as kernels' times have it; "": by rule */
     char chosen[400];    /* strategy auto: what was chosen, and why; else "" */
     double chosen_seconds; /* and the step's time by the forecast */
 };
 
-/* Opens the data that settings name, as the model needs it: sets train, test and what of the model's
- * configuration depends on them. has_vocab: with the vocabularies of the run in settings.out. */
+/* Opens the data that settings name, as the model needs it: sets train, test and what of the
+ * model's configuration depends on them. has_vocab: with the vocabularies, normalization and
+ * classes of the run in settings.out. */
 MUST_CHECK enum status job_open_data(struct job *job, bool has_vocab);
+/* Bytes of its data in memory, beside pages of files; ranks that a process starts share them. */
+size_t job_data_bytes(const struct job *job);
+/* At least, of the batches that all its ranks read ahead. */
+size_t job_batch_bytes(const struct job *job);
 void job_close_data(struct job *job);
 /* Opens the split of a text that training never looks at, where there is one: sets unseen_text. */
 MUST_CHECK enum status job_open_test_text(struct job *job);
+/* Puts the names of classes into the run's folder, if it has images or texts with classes. */
+MUST_CHECK enum status job_save_classes(const struct job *job);
 /* Puts the vocabularies into the run's folder, if there are any. */
 MUST_CHECK enum status job_save_vocab(const struct job *job);
 

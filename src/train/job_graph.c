@@ -114,12 +114,45 @@ static enum status make_eval_graph(struct job *job)
     return pass_run(job->eval_graph, pass_evaluation, &whole, NULL);
 }
 
+static bool is_saved(const struct value *value)
+{
+    return value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE;
+}
+
+/* A function of a user's may make another model when it is called again; parameters of that would
+ * have no values. */
+static enum status check_same_parameters(const struct job *job)
+{
+    struct model_config config = job->model_config;
+    enum status status = STATUS_OK;
+    struct graph *other;
+
+    config.batch = 1;
+    config.training = false;
+    TRY(model_build(job->model, &config, &other));
+    for (int i = 0; i < graph_value_count(other) && status == STATUS_OK; i++) {
+        const struct value *value = graph_value(other, i);
+        if (!is_saved(value))
+            continue;
+        const struct value *trained = graph_find_value(job->graph, value->name);
+        if (!trained || !shape_equal(&trained->shape, &value->shape))
+            status =
+                FAIL(STATUS_USAGE,
+                     "model %s: parameter %s is not the same in training and in evaluation: "
+                     "a model's function adds the same layers whenever it is called",
+                     job->model->name, value->name);
+    }
+    graph_destroy(other);
+    return status;
+}
+
 enum status job_make_graphs(struct job *job, const char *after)
 {
     if (job->settings.sync_batch_norm)
         TRY(check_has_norm(job));
     if (after && strcmp(after, "model") == 0)
         return STATUS_OK;
+    TRY(check_same_parameters(job));
     if (job->settings.local_after &&
         !after) { /* before that step the job is as multiworker has it */
         TRY(model_build(job->model, &job->model_config, &job->sync_graph));

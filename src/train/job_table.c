@@ -22,7 +22,7 @@ static enum status read_statistics(struct job *job, const struct json_value *lis
     for (int64_t i = 0; i < count; i++) {
         if (list->items[i].kind != JSON_NUMBER || !isfinite((float)list->items[i].number))
             return FAIL(STATUS_CORRUPT, "statistic %lld is no number", (long long)i);
-        job->statistics[i] = (float)list->items[i].number;
+        job->statistics[i] = list->items[i].number;
     }
     return STATUS_OK;
 }
@@ -51,12 +51,12 @@ static enum status load_table(struct job *job)
     return status;
 }
 
-static void print_statistics(const float *statistics, int64_t count, struct strbuf *out)
+static void print_statistics(const double *statistics, int64_t count, struct strbuf *out)
 {
     strbuf_add(out, "[");
     for (int64_t i = 0; i < count; i++) {
         strbuf_add(out, i ? ", " : "");
-        strbuf_add_number(out, (double)statistics[i]);
+        strbuf_add_number(out, statistics[i]);
     }
     strbuf_add(out, "]");
 }
@@ -113,6 +113,12 @@ static enum status read_fold(const char *text, struct tabular_config *config)
     return STATUS_OK;
 }
 
+static void standardize(struct job *job)
+{
+    tabular_standardize(job->train_table, job->statistics);
+    tabular_standardize(job->test_table, job->statistics);
+}
+
 enum status job_open_table(struct job *job, bool has_table)
 {
     const struct settings *s = &job->settings;
@@ -139,14 +145,14 @@ enum status job_open_table(struct job *job, bool has_table)
     job->model_config.sample = job->train->sample;
     job->model_config.classes = schema_classes(tabular_schema(job->train_table));
     if (job->statistics) {
-        tabular_standardize(job->train_table, job->statistics);
-        tabular_standardize(job->test_table, job->statistics);
-        return STATUS_OK;
+        standardize(job);
+    } else {
+        TRY(mem_alloc((size_t)job_statistics_count(job), sizeof *job->statistics,
+                      &job->statistics));
+        job_statistics(job, NULL, 0, job->statistics);
+        standardize(job);
     }
-    TRY(mem_alloc((size_t)job_statistics_count(job), sizeof *job->statistics,
-                  &job->statistics));
-    TRY(job_statistics(job, NULL, 0, job->statistics));
-    job_standardize(job, job->statistics);
+    tabular_warn(job->train_table);
     return STATUS_OK;
 }
 
@@ -163,19 +169,22 @@ int64_t job_statistics_count(const struct job *job)
     return job->train_table ? schema_statistics(tabular_schema(job->train_table)) : 0;
 }
 
-enum status job_statistics(const struct job *job, const int64_t *index, int64_t count,
-                           float *out)
+void job_statistics(const struct job *job, const int64_t *index, int64_t count, double *out)
 {
-    return tabular_statistics(job->train_table, index, count, out);
+    tabular_statistics(job->train_table, index, count, out);
 }
 
 void job_standardize(struct job *job, const float *statistics)
 {
-    if (job->statistics != statistics)
-        memcpy(job->statistics, statistics,
-               (size_t)job_statistics_count(job) * sizeof *statistics);
-    tabular_standardize(job->train_table, statistics);
-    tabular_standardize(job->test_table, statistics);
+    for (int64_t i = 0; i < job_statistics_count(job); i++)
+        job->statistics[i] = (double)statistics[i];
+    standardize(job);
+}
+
+void job_warn_of_sums(const struct job *job)
+{
+    if (job->train_table)
+        tabular_warn_of_sums(job->train_table);
 }
 
 enum status job_print_table(const struct job *job, const float *given, struct strbuf *schema,
@@ -190,8 +199,11 @@ enum status job_print_table(const struct job *job, const float *given, struct st
     }
     if (table)
         schema_print(table, schema);
-    if (table && given)
-        print_statistics(given, schema_statistics(table), statistics);
+    for (int64_t i = 0; table && given && i < schema_statistics(table); i++) {
+        strbuf_add(statistics, i ? ", " : "[");
+        strbuf_add_number(statistics, (double)given[i]);
+    }
+    strbuf_add(statistics, table && given ? "]" : "");
     schema_destroy(read);
     TRY(strbuf_status(schema));
     return strbuf_status(statistics);

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "graph/build.h"
 #include "graph/file.h"
+#include "train/folder.h"
 #include "train/library.h"
 #include "train/train.h"
 
@@ -237,6 +238,19 @@ int tutti_settings_set(struct tutti_settings *settings, const char *name, const 
     return settings_set(&settings->settings, setting, value);
 }
 
+/* A function may be given a name; that of another model would say that the run is of that. */
+static enum status check_name(const char *name)
+{
+    if (model_find(name))
+        return FAIL(STATUS_USAGE,
+                    "model %s is one of the zoo: give the function another name, or NULL "
+                    "instead of a function",
+                    name);
+    if (folder_is_source(name) || folder_is_graph_file(name))
+        return FAIL(STATUS_USAGE, "model %s: a function's name is not that of a file", name);
+    return STATUS_OK;
+}
+
 int tutti_train(const struct tutti_settings *settings, tutti_model_fn *model,
                 struct tutti_result *out)
 {
@@ -247,6 +261,7 @@ int tutti_train(const struct tutti_settings *settings, tutti_model_fn *model,
     struct job *job;
 
     if (model) {
+        TRY(check_name(chosen.model));
         user = library_model(*chosen.model ? chosen.model : "model", model);
         if (!*chosen.model)
             memcpy(chosen.model, "model", sizeof "model");

@@ -19,39 +19,18 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "train/rank.h"
+#include "train/stop.h"
 
-enum { CHECKPOINT_SECONDS = 60, ECHO_MS = 1000 };
-
-static volatile sig_atomic_t stop_signal;
-static int64_t stop_ns; /* when it came; for the handler alone */
-
-/* One wish to stop may come as several signals: who signals a process and its group, as timeout(1) does, or all
- * processes of a service, reaches a rank beside the supervisor, which hands on what it gets. */
-void rank_note_signal(int number)
-{
-    const int64_t now = clock_ns();
-
-    if (stop_signal && now - stop_ns > (int64_t)ECHO_MS * 1000000) {
-        signal(number, SIG_DFL); /* a second wish: end at once */
-        (void)raise(number);
-    } else if (!stop_signal) {
-        stop_signal = number;
-        stop_ns = now;
-    }
-}
-
-void rank_forget_signals(void)
-{
-    stop_signal = 0;
-}
+enum { CHECKPOINT_SECONDS = 60 };
 
 /* What is to be done after this step, by this rank's knowledge: any may be told to stop. */
 static uint32_t wishes(const struct rank *rank)
 {
+    const int asked = stop_asked();
     const bool is_due = rank->is_first && !rank->job->settings.checkpoint_every &&
                         clock_seconds() - rank->saved_at > CHECKPOINT_SECONDS;
 
-    return (stop_signal ? STOP : 0) | (is_due ? SAVE : 0);
+    return (asked ? STOP : 0) | (asked == SIGINT ? BY_HAND : 0) | (is_due ? SAVE : 0);
 }
 
 static void switch_trace(struct rank *rank)
@@ -90,7 +69,7 @@ static enum status run_step(struct rank *rank, const struct batch *batch,
     const double before = sleeps ? exec_times(rank->exec).compute : 0;
 
     if (rank->own.served)
-        TRY(served_before(rank->own.served, rank->step, wishes(rank) & STOP));
+        TRY(served_before(rank->own.served, rank->step, wishes(rank) & (STOP | BY_HAND)));
     if (rank->own.local || rank->own.served)
         transport_note(rank->transport, rank->step, "a step of its own");
     if (rank->grid || !(rank->own.local || rank->own.served))
@@ -113,8 +92,10 @@ static enum status tick(struct rank *rank, const struct batch *batch,
     rank->next = rank->step + 1;
     if (!rank->own.served)
         return STATUS_OK;
-    TRY(served_tick(rank->own.served, batch, result, wish & STOP, &heard));
+    TRY(served_tick(rank->own.served, batch, result, wish & (STOP | BY_HAND), &heard));
     *result = heard.result;
+    rank->samples += heard.count.samples;
+    rank->tokens += heard.count.weight;
     rank->heard = heard.result.heard | (wish & SAVE);
     rank->own.spread = (double)(heard.high - heard.low);
     const struct elastic_seen *seen = served_seen(rank->own.served);
@@ -243,8 +224,10 @@ static enum status one_step(struct rank *rank)
     TRY(run_step(rank, batch, &result));
     trace_end(rank->row, step_traced, TRACE_STEP, "step", NULL);
     rank->heard = result.heard;
-    rank->samples += batch->samples;
-    rank->tokens += batch->weight;
+    if (!rank->own.served) { /* else what servers have heard of counts */
+        rank->samples += batch->samples;
+        rank->tokens += batch->weight;
+    }
     if (!result.is_late) {
         TRY(add_late_results(rank, true)); /* of a step before one without samples */
         rank->known = rank->step;
@@ -268,10 +251,40 @@ static enum status skip_step(struct rank *rank)
     const struct batch *batch;
 
     TRY(loader_next(rank->loader, &batch));
-    rank->samples += batch->samples;
-    rank->tokens += batch->weight;
     rank->known = rank->step + 1; /* as much as ever will be */
     loader_done(rank->loader, batch);
+    return STATUS_OK;
+}
+
+/* Rank 0 counts what all workers trained that it has not heard of. With a center those that hold
+ * the same parameters as rank 0 tell it of their steps since the last exchange. One that is lost
+ * does not, and what it trained since is not counted. */
+static enum status count_rest(struct rank *rank)
+{
+    const struct axes *axes = &rank->job->axes;
+    struct axes_place place = axes_place_of(axes, transport_rank(rank->transport));
+    struct served_count count = served_untold(rank->own.served);
+    struct served_count theirs;
+
+    if (axes->sync == SYNC_ELASTIC && place.tp == 0 && place.pp == 0 && place.dp > 0)
+        return transport_send(rank->transport, 0, rank->own.tag, &count, sizeof count);
+    if (!rank->is_first)
+        return STATUS_OK;
+    for (place.dp = 1; axes->sync == SYNC_ELASTIC && place.dp < axes->dp; place.dp++) {
+        const int w = axes_rank_at(axes, place);
+        if (!served_hears_from(rank->own.served, w))
+            continue;
+        const enum status status =
+            transport_receive(rank->transport, w, rank->own.tag, &theirs, sizeof theirs);
+        if (status == STATUS_PEER_LOST && transport_lost(rank->transport, w, NULL))
+            continue;
+        TRY(status);
+        count.samples += theirs.samples;
+        count.weight += theirs.weight;
+    }
+    theirs = served_rest(rank->own.served);
+    rank->samples += count.samples + theirs.samples;
+    rank->tokens += count.weight + theirs.weight;
     return STATUS_OK;
 }
 
@@ -279,7 +292,23 @@ static enum status skip_step(struct rank *rank)
 static enum status meet_at_servers(struct rank *rank)
 {
     TRY(served_meet(rank->own.served));
+    TRY(count_rest(rank));
     return rank_leads(rank) ? served_collect(rank->own.served) : STATUS_OK;
+}
+
+/* What the progress line shows: all ranks' samples or tokens a second in this interval, or the last
+ * if it has just begun. What servers tell comes late and in lumps: of them the last two intervals
+ * are shown. */
+static double shown_rate(const struct rank *rank, const struct tally *known)
+{
+    struct tally both = rank->interval;
+
+    if (!rank->own.served)
+        return rank_rate(rank, known) * rank_copies(rank);
+    both.samples += rank->before.samples;
+    both.weight += rank->before.weight;
+    both.seconds += rank->before.seconds;
+    return rank_rate(rank, &both);
 }
 
 /* What is due after a step, the same on every rank; with servers it is worker 0's, but for evaluations that workers
@@ -308,9 +337,10 @@ static enum status after_step(struct rank *rank, bool *stop)
     if (rank->is_first) {
         const struct tally *known = rank->interval.weight ? &rank->interval : &rank->before;
         if (rank->run->hooks->progress)
-            progress_update(
-                &rank->progress, number, (double)number / (double)rank->job->steps_per_epoch,
-                rank_mean_loss(known), rank_mean_accuracy(rank, known), rank_rate(rank, known));
+            progress_update(&rank->progress, number,
+                            (double)number / (double)rank->job->steps_per_epoch,
+                            rank_mean_loss(known), rank_mean_accuracy(rank, known),
+                            shown_rate(rank, known));
         if (number == rank->run->first_step + 1)
             rank->result.first_step_s = clock_seconds() - rank->job->began;
     }
@@ -320,7 +350,7 @@ static enum status after_step(struct rank *rank, bool *stop)
     const struct tally epoch_so_far = rank->epoch;
     if (evaluates && !*stop)
         TRY(rank_evaluate(rank));
-    if (ends_epoch)
+    if (ends_epoch && !is_last) /* who ends the run later evaluates once more, and tells it */
         rank->epoch = (struct tally){ 0 };
     rank->is_owed |= saves;
     if ((rank->is_owed && (rank->meets || !rank->own.local)) || is_last || *stop)
@@ -331,9 +361,25 @@ static enum status after_step(struct rank *rank, bool *stop)
     return rank_evaluate(rank);
 }
 
+/* All steps were done in a session that ended before the run was over: what after_step does of the
+ * last one but for saving. */
+static enum status end_again(struct rank *rank)
+{
+    rank->step = rank->begins - 1;
+    if (rank->own.served)
+        TRY(meet_at_servers(rank));
+    if (rank_leads(rank) || rank->own.evaluators)
+        TRY(rank_evaluate(rank));
+    rank->step = rank->begins;
+    return exec_settle(rank->exec);
+}
+
 enum status rank_run_steps(struct rank *rank)
 {
     bool stop = false;
+
+    if ((int64_t)rank->begins == rank->job->total_steps)
+        return end_again(rank);
 
     rank->known = rank->told = rank->begins;
     for (rank->step = rank->begins; (int64_t)rank->step < rank->job->total_steps && !stop;
@@ -348,6 +394,7 @@ enum status rank_run_steps(struct rank *rank)
             TRY(one_step(rank));
         TRY(after_step(rank, &stop));
     }
-    rank->run->shared->stopped |= stop && rank->is_first;
+    if (stop && rank->is_first)
+        rank->run->shared->stopped = rank->heard & BY_HAND ? SIGINT : SIGTERM;
     return exec_settle(rank->exec);
 }

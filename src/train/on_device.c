@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* on_device.c - --device, --precision, --rounding and --data-on. */
 #include "train/on_device.h"
+#include "train/words.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,6 +29,10 @@ static enum status check_name(const char *name)
         if (strcmp(name, device_names[i]) == 0)
             return STATUS_OK;
     }
+    const char *here = words_here(WORDS_DEVICE, name);
+    if (here)
+        return FAIL(STATUS_USAGE, "--device %s: there is none of that name: here it is %s",
+                    name, here);
     return FAIL(STATUS_USAGE,
                 "--device %s: there is none of that name; tutti devices lists "
                 "those there are",
@@ -37,12 +42,14 @@ static enum status check_name(const char *name)
 static enum status check_precision(const struct settings *settings)
 {
     const char *precision = settings->precision;
+    const char *here = words_here(WORDS_PRECISION, precision);
 
     if (!*precision || strcmp(precision, "f32") == 0)
         return STATUS_OK;
     if (strcmp(precision, "bf16") != 0 && strcmp(precision, "tf32") != 0 &&
         strcmp(precision, "fp16") != 0)
-        return FAIL(STATUS_USAGE, "--precision %s: f32, tf32, bf16 or fp16", precision);
+        return here ? FAIL(STATUS_USAGE, "--precision %s: here it is %s", precision, here)
+                    : FAIL(STATUS_USAGE, "--precision %s: f32, tf32, bf16 or fp16", precision);
     if (strcmp(settings->device, "cpu") == 0)
         return FAIL(STATUS_USAGE, "--precision %s: the device cpu computes in f32", precision);
     return STATUS_OK;

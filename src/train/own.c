@@ -100,7 +100,7 @@ enum status rank_make_served(struct rank *rank)
 
     TRY(transport_inproc_create(1, &own->transport));
     TRY(comm_create(own->transport, NULL, &own->comm));
-    TRY(served_create(rank->job, rank->transport, &own->served));
+    TRY(served_create(rank->job, rank->run->hooks, rank->transport, &own->served));
     TRY(grid_create(rank->job, rank->transport, &rank->grid));
     grid_configure(rank->grid, &config);
     config.comm = own->comm;
@@ -127,11 +127,15 @@ void rank_release_own(struct own *own)
 
 enum status rank_make_copy(struct rank *rank)
 {
+    const struct run *run = rank->run;
     const struct weights_extra extra = {
         .workers = rank->own.local ? comm_size(rank->comm) : 1,
         .has_outer = rank->own.local && local_momentum(rank->own.local),
         .streams = rank_streams(rank),
         .grid = rank->grid,
+        .graph = rank->job->graph,
+        .file = run->checkpoint ? checkpoint_weights(run->checkpoint) : run->init,
+        .seed = rank->job->settings.seed,
     };
 
     weights_copy_destroy(rank->copy);

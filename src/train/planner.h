@@ -44,6 +44,9 @@ struct planner {
     bool looks_across; /* some op looks at several samples: shards are more than rounding */
     int lanes;         /* of a data-parallel rank */
     struct forecast *plan;
+    bool is_too_large; /* to be measured here: a step would not find the memory */
+    double deadline;   /* by clock_seconds: rows after it are not predicted; 0: all are */
+    bool is_late;      /* some were not */
 };
 
 /* The work of a step in so many shards: made, if it is not there yet. *out is valid until planner_release. */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* rank.c - a rank from start to end: its executor and loader, its steps, what is known then. */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "report/number.h"
 #include "train/classes.h"
 #include "train/loss_scale.h"
 #include "train/on_device.h"
@@ -16,6 +17,7 @@
 #include "train/reconstruct.h"
 #include "train/same.h"
 #include "train/samples.h"
+#include "train/stop.h"
 #include "transport/launch.h"
 
 /* What a worker has of its own in a checkpoint. */
@@ -200,11 +202,15 @@ static enum status finish(struct rank *rank, struct rank_times *times, const cha
 
     r->steps = (int64_t)rank->step;
     r->seconds = rank_seconds(rank);
-    r->samples_per_s =
-        (double)(rank->samples - rank->run->samples_before) / (clock_seconds() - rank->began);
-    r->tokens_per_s = job_predicts_tokens(rank->job)
-                          ? (double)rank->tokens / (clock_seconds() - rank->began)
-                          : NAN;
+    const struct run *run = rank->run;
+    const double seconds = clock_seconds() - rank->began;
+    const bool steps = rank->samples > run->samples_before;
+    r->samples_per_s = steps ? (double)(rank->samples - run->samples_before) / seconds
+                       : run->seconds_before > 0
+                           ? (double)run->samples_before / run->seconds_before
+                           : NAN; /* of the sessions that trained */
+    r->tokens_per_s =
+        job_predicts_tokens(rank->job) && steps ? (double)rank->tokens / seconds : NAN;
     snprintf(r->folder, sizeof r->folder, "%s", s->out);
     parallax_print(rank->job, r->tables, sizeof r->tables);
     for (int i = 0; i < s->ranks; i++) {
@@ -241,7 +247,21 @@ static enum status finish(struct rank *rank, struct rank_times *times, const cha
     return status;
 }
 
-/* Every rank's times to rank 0. With servers a worker that is lost has none. */
+/* A worker's times, at the number that the job has for its part of the work. */
+static enum status receive_times(const struct rank *rank, int w, struct rank_times *all)
+{
+    const uint32_t tag = rank->own.tag;
+    int64_t place;
+
+    TRY(transport_receive(rank->transport, w, tag, &place, sizeof place));
+    if (place == -1)
+        return STATUS_OK; /* a spare that nobody needed */
+    if (place < 1 || place >= rank->job->settings.ranks)
+        return FAIL(STATUS_CORRUPT, "rank %d says it is worker %lld", w, (long long)place);
+    return transport_receive(rank->transport, w, tag, &all[place], sizeof *all);
+}
+
+/* Every rank's times to rank 0. With servers a worker that is lost, also after its last step, has none. */
 static enum status gather_times(struct rank *rank, const struct rank_times *own,
                                 struct rank_times *all)
 {
@@ -251,22 +271,21 @@ static enum status gather_times(struct rank *rank, const struct rank_times *own,
         return comm_all_gather(rank->comm, own, all, sizeof *own / sizeof(int64_t), DTYPE_I64);
     const struct served *served = rank->own.served;
     const struct settings *s = &rank->job->settings;
-    int64_t place = rank->grid ? transport_rank(rank->transport) : served_place(served);
+    const int64_t place = rank->grid ? transport_rank(rank->transport) : served_place(served);
 
     if (!rank->is_first) {
+        served_note_meeting(served, "place");
         TRY(transport_send(rank->transport, 0, tag, &place, sizeof place));
+        served_note_meeting(served, "times");
         return transport_send(rank->transport, 0, tag, own, sizeof *own);
     }
     all[0] = *own;
     for (int w = 1; w < s->ranks + s->spares; w++) {
         if (!served_hears_from(served, w))
             continue;
-        TRY(transport_receive(rank->transport, w, tag, &place, sizeof place));
-        if (place == -1)
-            continue; /* a spare that nobody needed */
-        if (place < 1 || place >= s->ranks)
-            return FAIL(STATUS_CORRUPT, "rank %d says it is worker %lld", w, (long long)place);
-        TRY(transport_receive(rank->transport, w, tag, &all[place], sizeof *own));
+        const enum status status = receive_times(rank, w, all);
+        if (status != STATUS_PEER_LOST || !transport_lost(rank->transport, w, NULL))
+            TRY(status);
     }
     return STATUS_OK;
 }
@@ -342,8 +361,63 @@ static enum status end_unneeded(struct rank *rank)
 {
     const int64_t nobody = -1;
 
+    served_note_meeting(rank->own.served, "place");
     TRY(transport_send(rank->transport, 0, rank->own.tag, &nobody, sizeof nobody));
     return leave_servers(rank);
+}
+
+static const char *plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+/* "60,000 samples, 10 classes"; of text also how many tokens its vocabulary has. */
+static void add_data(const struct job *job, struct strbuf *out)
+{
+    const struct model_config *config = &job->model_config;
+    const int64_t samples = source_count(job->train);
+    char count[NUMBER_TEXT];
+
+    number_whole(count, (double)samples);
+    strbuf_printf(out, "%s sample%s", count, plural(samples));
+    if (config->vocab[0] > 0) {
+        number_whole(count, (double)config->vocab[0]);
+        strbuf_printf(out, ", vocabulary %s", count);
+    }
+    if (graph_roles(job->eval_graph)->correct && config->classes > 0) {
+        number_whole(count, (double)config->classes);
+        strbuf_printf(out, ", %s class%s", count, config->classes == 1 ? "" : "es");
+    }
+}
+
+/* The run in one line: model, data, distribution, steps. */
+static void tell_job(struct rank *rank)
+{
+    const struct job *job = rank->job;
+    const struct settings *s = &job->settings;
+    char count[NUMBER_TEXT];
+    struct strbuf text;
+
+    strbuf_init(&text, 1 << 16);
+    number_whole(count, (double)graph_param_count(job->graph));
+    strbuf_printf(&text, "%s (%s parameters) on %s (", s->model, count, s->data);
+    add_data(job, &text);
+    strbuf_printf(&text, "): %s, %lld rank%s x %lld thread%s", s->strategy, (long long)s->ranks,
+                  plural(s->ranks), (long long)s->threads, plural(s->threads));
+    if (strcmp(s->device, "cpu") != 0)
+        strbuf_printf(&text, " on %s", s->device);
+    strbuf_printf(&text, ", %lld shard%s, batch %lld, ", (long long)s->shards,
+                  plural(s->shards), (long long)s->batch);
+    if (rank->run->first_step > 0)
+        strbuf_printf(&text, "steps %llu to %lld",
+                      (unsigned long long)rank->run->first_step + 1,
+                      (long long)job->total_steps);
+    else
+        strbuf_printf(&text, "%lld step%s", (long long)job->total_steps,
+                      plural(job->total_steps));
+    if (strbuf_status(&text) == STATUS_OK) /* else the run has other cares */
+        progress_note(&rank->progress, text.text);
+    strbuf_release(&text);
 }
 
 /* What is where, before the first step. */
@@ -351,6 +425,7 @@ static void tell_start(struct rank *rank)
 {
     char text[MEMORY_TEXT];
 
+    tell_job(rank);
     progress_note(&rank->progress, memory_print(rank->exec, rank->job->axes.zero, text));
     if (rank->kept_bytes) {
         (void)snprintf(text, sizeof text, "data lies on device %s: %.3g MB of images a rank",
@@ -376,7 +451,7 @@ static enum status run_rank(struct rank *rank)
         rank->exec, (struct memory_use){ .is_first = rank->is_first,
                                          .streams = rank_streams(rank),
                                          .speaks = samples_are_made(rank->job) });
-    rank->began = rank->saved_at = clock_seconds();
+    rank->began = rank->saved_at = rank->watched_at = clock_seconds();
     const bool shows = rank->is_first && rank->run->hooks->progress;
     if (shows) {
         progress_begin(&rank->progress, &progress);
@@ -424,7 +499,7 @@ static enum status run_server(struct rank *rank)
 enum status rank_body(struct transport *transport, void *arg)
 {
     struct run *run = arg;
-    struct sigaction note = { .sa_handler = rank_note_signal }, old_int, old_term;
+    struct stop_before before;
     struct rank rank = {
         .run = run,
         .job = run->job,
@@ -440,20 +515,20 @@ enum status rank_body(struct transport *transport, void *arg)
                     .val_top5 = NAN,
                     .val_auc = NAN,
                     .val_calibration_error = NAN,
-                    .perplexity = NAN },
+                    .perplexity = NAN,
+                    .first_step_s = NAN },
     };
 
-    rank_forget_signals();
-    sigaction(SIGINT, &note, &old_int);
-    sigaction(SIGTERM, &note, &old_term);
+    stop_begin(&before);
+    if (getpid() != run->pid)
+        stop_say(NULL); /* the supervisor does */
     if (run->job->axes.servers)
         rank.own.tag = transport_new_tags(transport, 1);
     const bool serves = served_is_server(run->job, transport);
     enum status status = rank_join_workers(&rank);
     if (status == STATUS_OK)
         status = serves ? run_server(&rank) : run_rank(&rank);
-    sigaction(SIGINT, &old_int, NULL);
-    sigaction(SIGTERM, &old_term, NULL);
+    stop_end(&before);
     weights_copy_destroy(rank.copy);
     loader_destroy(rank.loader);
     served_destroy(rank.own.served);

@@ -21,12 +21,13 @@
 #include "train/weights.h"
 
 /* What ranks say to each other with a step. */
-enum { STOP = 1, SAVE = 2 };
+enum { STOP = 1, SAVE = 2, BY_HAND = 4 }; /* BY_HAND: with STOP, as SIGINT asks for it */
 
 /* Memory that supervisor and rank 0 share, made before they part. */
 struct shared {
     struct train_result result;
-    bool stopped;
+    int stopped;        /* by a signal: SIGINT, or SIGTERM for all others; 0: not */
+    int64_t saved_step; /* of the newest checkpoint; -1: there is none */
 };
 
 /* What a run knows before it starts, the same on every rank. */
@@ -41,6 +42,7 @@ struct run {
     double seconds_before; /* of earlier sessions of this run */
     int64_t samples_before;
     int lock; /* of the folder; -1: another process has it */
+    int pid;  /* of the process that looks after it */
 };
 
 /* What a rank has beside that as a worker with an executor of its own. */
@@ -93,9 +95,10 @@ struct rank {
     struct tally before; /* the interval that was told of last */
     double began, load, saved_at;
     struct exec_times interval_times;
+    double watched_at;            /* clock: when the watch was last asked */
     struct slow_steps slow_steps; /* with --slow */
     double interval_load;
-    uint32_t heard; /* with the last step: STOP, SAVE */
+    uint32_t heard; /* with the last step: STOP, SAVE, BY_HAND */
     bool meets;     /* workers with executors of their own have met after this step */
     bool is_owed;   /* a checkpoint, as soon as they do */
     struct memory_mark memory;
@@ -103,15 +106,18 @@ struct rank {
     struct train_result result;
 };
 
+/* run.c: what is saved, and how to go on, in one line: "step 120 of 400 is saved: continue with
+ * ...". */
+void run_print_saved(const struct run *run, char *out, size_t bytes);
+/* The process that trains as rank 0 and looks after the run says that where a second signal ends
+ * it. */
+void run_note_saved(const struct run *run);
+
 /* rank.c: a rank's whole life; arg is the struct run. */
 enum status rank_body(struct transport *transport, void *arg);
 
 /* loop.c: all steps, and what is due after each. */
 MUST_CHECK enum status rank_run_steps(struct rank *rank);
-/* Handles SIGINT and SIGTERM: the run stops after a step, and one that comes later ends the process. */
-void rank_note_signal(int number);
-/* Those that came before do not count. */
-void rank_forget_signals(void);
 
 /* own.c: Is this a step before workers train alone? */
 bool rank_is_together(const struct job *job, uint64_t step);
@@ -148,6 +154,9 @@ double rank_mean_loss(const struct tally *tally);
 double rank_mean_accuracy(const struct rank *rank, const struct tally *tally);
 /* What progress shows: samples a second, or tokens. */
 double rank_rate(const struct rank *rank, const struct tally *tally);
+/* By how much all ranks' rate is more than what this rank counts: workers that train alone hear of
+ * each other late. */
+double rank_copies(const struct rank *rank);
 /* Sums of this rank's lanes so far, what they had before they parted from others and meetings included. */
 struct exec_times rank_times(const struct rank *rank);
 /* Collective, but with servers, as are all below: rank 0 learns what all ranks' time went to. */

@@ -66,14 +66,12 @@ static void put_cell(const struct sheet *sheet, int column, int row, const uint8
 /* C planes of what the model takes and gives, which is normalized or in [0, 1], as pixels. */
 static void to_pixels(const struct job *job, const float *planes, uint8_t *pixels)
 {
-    const struct dataset_info *info = dataset_info(job->test_images);
+    const struct pixel_scale used = dataset_scale(job->test_images);
     const struct shape sample = dataset_sample(job->test_images);
     const int64_t plane = sample.dim[1] * sample.dim[2];
 
     for (int64_t p = 0; p < sample.dim[0] * plane; p++) {
-        const float scale = job->model->unit_pixels ? 1 : info->deviation[p / plane];
-        const float offset = job->model->unit_pixels ? 0 : info->mean[p / plane];
-        const float value = planes[p] * scale + offset;
+        const float value = planes[p] * used.deviation[p / plane] + used.mean[p / plane];
         pixels[p] = value > 0 ? (uint8_t)lroundf(255 * fminf(value, 1)) : 0;
     }
 }

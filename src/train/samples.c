@@ -13,6 +13,7 @@
 #include "train/sample.h"
 #include "train/score.h"
 #include "train/tidy.h"
+#include "train/translate.h"
 
 enum { LINE_MOST = 4 << 20, PAIRS = 4 };
 
@@ -183,9 +184,9 @@ static enum status say(const struct job *job, const struct exec *exec, const str
 
 bool samples_are_made(const struct job *job)
 {
-    const enum model_task task = job->model->task;
+    const struct model *model = job->model;
 
-    return job->test_text && (task == MODEL_NEXT_TOKEN || task == MODEL_TRANSLATION) &&
+    return job->test_text && (generator_is_for(model) || translator_is_for(model)) &&
            source_count(text_as_source(job->test_text)) > 0;
 }
 

@@ -28,6 +28,7 @@ struct agreement {
 
 struct served {
     const struct job *job;
+    const struct train_hooks *hooks;
     struct transport *transport; /* of the job */
     struct transport *group;     /* of this place's workers and all servers, or NULL: that */
     uint32_t tag;                /* of statistics */
@@ -373,19 +374,35 @@ static enum status find_servers(struct served *served)
                     &served->agreement);
 }
 
-enum status served_create(const struct job *job, struct transport *transport,
-                          struct served **out)
+void served_note_meeting(const struct served *served, const char *point)
+{
+    const struct train_hooks *hooks = served->hooks;
+
+    if (hooks->at_meeting)
+        hooks->at_meeting(hooks->at_meeting_arg, transport_rank(served->transport), point);
+}
+
+static void note_meeting(void *arg, const char *point)
+{
+    served_note_meeting(arg, point);
+}
+
+enum status served_create(const struct job *job, const struct train_hooks *hooks,
+                          struct transport *transport, struct served **out)
 {
     struct served *served;
 
     TRY(mem_alloc(1, sizeof *served, &served));
     served->job = job;
+    served->hooks = hooks;
     served->transport = transport;
     const enum status status = find_servers(served);
     if (status != STATUS_OK) {
         served_destroy(served);
         return status;
     }
+    served->agreement.config.at_meeting = note_meeting;
+    served->agreement.config.at_meeting_arg = served;
     served->remote = (struct exec_remote){
         .arg = served, .memory = join, .give = push, .give_rows = push_rows, .await = await
     };
@@ -456,12 +473,13 @@ static enum status begin_exchanges(struct served *served, uint64_t step)
 }
 
 /* A spare waits until it is needed. */
-static enum status stand_by(struct served *served, uint64_t *out_step)
+static enum status stand_by(struct served *served, uint64_t first, uint64_t *out_step)
 {
     const struct ps_config *config = &served->agreement.config;
+    const uint64_t end = (uint64_t)served->job->total_steps;
 
     transport_note(config->transport, 0, "standing by");
-    TRY(ps_stand(served->client, &served->place, out_step));
+    TRY(ps_stand(served->client, first, end, &served->place, out_step));
     if (served->place < 0)
         return STATUS_OK;
     exec_move_part(served->exec, config->rows[served->place]);
@@ -486,7 +504,7 @@ enum status served_begin(struct served *served, struct exec *exec, uint64_t step
         TRY(put_all(served));
     served->has_begun = true;
     if (is_spare(served))
-        return stand_by(served, out_step);
+        return stand_by(served, step, out_step);
     *out_step = step;
     return ps_begin(served->client, step);
 }
@@ -503,6 +521,11 @@ static struct exec_result news(const struct ps_tick *now, const struct ps_tick *
         .weight = weight,
         .heard = now->bits,
     };
+}
+
+static struct served_count count_since(const struct ps_tick *now, const struct ps_tick *then)
+{
+    return (struct served_count){ now->samples - then->samples, now->weight - then->weight };
 }
 
 bool served_is_due(const struct served *served, uint64_t step)
@@ -543,6 +566,7 @@ static enum status end_own_step(struct served *served, const struct batch *batch
         return STATUS_OK;
     const uint64_t apart = (uint64_t)elastic_seen(served->elastic).interval;
     out->result = news(&served->exchanged.all, &served->heard);
+    out->count = count_since(&served->exchanged.all, &served->heard);
     out->low = served->exchanged.low * apart;
     out->high = served->exchanged.high * apart;
     served->heard = served->exchanged.all;
@@ -572,9 +596,24 @@ enum status served_tick(struct served *served, const struct batch *batch,
         .next = heard.clock,
         .low = heard.low,
         .high = heard.high,
+        .count = count_since(&heard.all, &served->heard),
     };
     served->heard = heard.all;
     return STATUS_OK;
+}
+
+struct served_count served_rest(const struct served *served)
+{
+    return count_since(&served->stats.all, &served->heard);
+}
+
+struct served_count served_untold(const struct served *served)
+{
+    struct served_count count = { 0 };
+
+    if (has_center(served))
+        elastic_untold(served->elastic, &count.samples, &count.weight);
+    return count;
 }
 
 enum status served_collect(struct served *served)

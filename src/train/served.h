@@ -33,9 +33,11 @@ MUST_CHECK enum status served_serve(const struct job *job, struct transport *tra
 /* Are all workers at the same step when one is evaluated, with the same parameters? Then they share the work. */
 bool served_evaluates_together(const struct job *job);
 
-/* A worker. Job and transport are borrowed. It joins the others when exec_create asks for memory. */
-MUST_CHECK enum status served_create(const struct job *job, struct transport *transport,
-                                     struct served **out);
+/* A worker. Job, hooks and transport are borrowed. It joins the others when exec_create asks for memory. */
+MUST_CHECK enum status served_create(const struct job *job, const struct train_hooks *hooks,
+                                     struct transport *transport, struct served **out);
+/* Calls hooks->at_meeting, if it is there. */
+void served_note_meeting(const struct served *served, const char *point);
 /* Says goodbye to the servers. Before exec_destroy. NULL is allowed. */
 void served_destroy(struct served *served);
 /* For the executor that the worker makes: who it gives gradients to (NULL: with a center it updates by itself),
@@ -58,13 +60,18 @@ void served_add(struct served *served, const struct exec_result *own, double sec
 /* With a center, before a step: exchanges with it if that is due (elastic.h). says: bits that all workers hear. */
 MUST_CHECK enum status served_before(struct served *served, uint64_t step, uint32_t says);
 
+struct served_count {
+    int64_t samples, weight; /* weight: labels that count */
+};
+
 /* What a worker hears when it ends a step. */
 struct served_heard {
     /* Loss, labels and weight: of all workers in this step, or, where they do not wait for each other, what
      * was heard since the last tick. */
     struct exec_result result;
-    uint64_t next;      /* step to go on with: this and 1, or more if it came too late */
-    uint64_t low, high; /* steps done by the slowest and by the fastest worker */
+    uint64_t next;             /* step to go on with: this and 1, or more if it came too late */
+    uint64_t low, high;        /* steps done by the slowest and by the fastest worker */
+    struct served_count count; /* trained by all workers and heard of since the last tick */
 };
 /* Ends a step of which the executor says `own`; says: bits that all workers hear. With a center what was heard is
  * that of the exchange before the step, if there was one. */
@@ -82,6 +89,11 @@ void served_give_back(struct served *served);
 const struct elastic_seen *served_seen(struct served *served);
 /* All workers come here after their last step; then nothing changes any more. */
 MUST_CHECK enum status served_meet(struct served *served);
+
+/* Worker 0, after served_meet: what all workers trained and told, less what ticks heard of. */
+struct served_count served_rest(const struct served *served);
+/* With a center: what this worker trained since it told of it last; else nothing. */
+struct served_count served_untold(const struct served *served);
 
 /* Seconds and bytes so far. */
 struct served_times {

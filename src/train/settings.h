@@ -20,7 +20,9 @@ enum { SETTINGS_TEXT = 1024 };
 
 struct settings {
     char model[SETTINGS_TEXT]; /* a name of the zoo, or a path to a C file */
-    char data[SETTINGS_TEXT];  /* "" is the model's usual */
+    /* The file of its model that the run being read keeps; "": it keeps none. No flag. */
+    char model_file[SETTINGS_TEXT];
+    char data[SETTINGS_TEXT];                         /* "" is the model's usual */
     char strategy[32], split[64], sync[64], meet[64]; /* "" is not given */
     char pipeline[32];       /* the order of shards in a pipeline; "" is not given */
     char cut[SETTINGS_TEXT]; /* layers that its stages begin with; "": balanced */
@@ -49,7 +51,9 @@ struct settings {
     int64_t batch, epochs, steps;    /* steps 0: epochs decide */
     char hosts[SETTINGS_TEXT]; /* machines to run on: a list, a file, "slurm"; "": this one */
     char launch_agent[SETTINGS_TEXT], mpirun[SETTINGS_TEXT]; /* programs; "": ssh, mpirun */
-    int64_t limit;                    /* samples used of each split; 0 is all */
+    int64_t limit;       /* samples used of each split; 0 is all */
+    char layout[8];      /* of image arrays: nchw, nhwc; "": as their shape says */
+    char normalize[160]; /* of images: what scale_parse reads, or dataset; "": its own */
     char tokenizer[SETTINGS_TEXT];    /* of text; "" is the data set's usual */
     int64_t min_count, vocab, length; /* of text; 0 picks */
     char label[SETTINGS_TEXT];        /* of tables: a column; "": the last */

@@ -43,6 +43,13 @@ double rank_rate(const struct rank *rank, const struct tally *t)
     return t->seconds > 0 ? (double)count / t->seconds : NAN;
 }
 
+double rank_copies(const struct rank *rank)
+{
+    return rank->own.local
+               ? (double)rank->job->settings.shards / (double)exec_shard_count(rank->exec)
+               : 1;
+}
+
 static double tokens_per_s(const struct rank *rank, const struct tally *t)
 {
     return job_predicts_tokens(rank->job) ? rank_rate(rank, t) : NAN;
@@ -87,9 +94,14 @@ static enum status print_state(const struct rank *rank, const struct tally *epoc
 {
     char augment[AUGMENT_TEXT];
 
-    strbuf_printf(state, "{\"step\": %llu, \"batch\": %lld, \"samples\": %lld, \"seconds\": ",
-                  (unsigned long long)rank->step + 1, (long long)rank->job->settings.batch,
-                  (long long)rank->samples);
+    const struct settings *s = &rank->job->settings;
+
+    strbuf_printf(state,
+                  "{\"step\": %llu, \"batch\": %lld, \"shards\": %lld, \"seed\": \"%llu\", "
+                  "\"shuffle\": %s, \"drop_last\": %s, \"samples\": %lld, \"seconds\": ",
+                  (unsigned long long)rank->step + 1, (long long)s->batch, (long long)s->shards,
+                  (unsigned long long)s->seed, s->shuffle ? "true" : "false",
+                  s->drop_last ? "true" : "false", (long long)rank->samples);
     strbuf_add_number(state, rank_seconds(rank));
     strbuf_printf(state, ", \"epoch_samples\": %lld, \"epoch_weight\": %lld, \"epoch_loss\": ",
                   (long long)epoch->samples, (long long)epoch->weight);
@@ -129,7 +141,10 @@ static enum status write_checkpoint(struct rank *rank, const struct tally *epoch
         mem_free(folder);
     }
     strbuf_release(&state);
-    return status;
+    TRY(status);
+    rank->run->shared->saved_step = (int64_t)step;
+    run_note_saved(rank->run);
+    return STATUS_OK;
 }
 
 enum status rank_save(struct rank *rank)
@@ -163,9 +178,9 @@ enum status rank_save(struct rank *rank)
     rank->saved_at = clock_seconds();
     if (!rank->is_first)
         return STATUS_OK;
-    const enum status status = write_checkpoint(rank, &epoch);
+    TRY(write_checkpoint(rank, &epoch));
     trace_end(rank->row, traced, TRACE_CHECKPOINT, "write a checkpoint", NULL);
-    return status;
+    return STATUS_OK;
 }
 
 /* Telling ------------------------------------------------------------------------------ */
@@ -247,7 +262,10 @@ enum status rank_collect_times(struct rank *rank)
 /* What all ranks together did since the last line. */
 static void add_all_ranks(struct rank *rank, struct metrics *m)
 {
-    const struct watch_interval all = watch_next(rank->watch, rank->interval.seconds);
+    const double now = clock_seconds();
+    const struct watch_interval all = watch_next(rank->watch, now - rank->watched_at);
+
+    rank->watched_at = now;
     const int straggler = watch_straggler(rank->watch);
     char text[160];
 
@@ -281,7 +299,8 @@ static void add_served(struct rank *rank, struct metrics *m)
 
     if (rank->interval.seconds > 0) {
         m->wait_share += (now.tick - then.tick) / rank->interval.seconds;
-        m->wire_share = (now.move - then.move) / rank->interval.seconds;
+        m->wait_share = watch_share(m->wait_share, 1);
+        m->wire_share = watch_share(now.move - then.move, rank->interval.seconds);
     }
     m->bytes_sent = now.bytes - then.bytes;
     m->clock_spread = own->spread;
@@ -316,14 +335,14 @@ enum status rank_tell_interval(struct rank *rank)
     if (span > 0) {
         m.samples_per_s = (double)rank->interval.samples / rank->interval.seconds;
         m.tokens_per_s = tokens_per_s(rank, &rank->interval);
-        m.comm_share = (now.comm - then->comm) / span;
-        m.wait_share = (now.wait - then->wait) / span;
-        m.load_share = (rank->load - rank->interval_load) / rank->interval.seconds;
+        m.comm_share = watch_share(now.comm - then->comm, span);
+        m.wait_share = watch_share(now.wait - then->wait, span);
+        m.load_share = watch_share(rank->load - rank->interval_load, rank->interval.seconds);
         if (transport_nodes(rank->transport) > 1)
-            m.wire_share = (now.wire - then->wire) / rank->interval.seconds;
+            m.wire_share = watch_share(now.wire - then->wire, rank->interval.seconds);
     }
     if (rank->grid && span > 0)
-        m.bubble_share = (now.bubble - then->bubble) / span;
+        m.bubble_share = watch_share(now.bubble - then->bubble, span);
     if (rank->own.served)
         add_served(rank, &m);
     else
@@ -352,12 +371,14 @@ static void print_score(const struct rank *rank, char out[96], double loss, doub
 
 static void note_evaluation(struct rank *rank, const struct metrics *m)
 {
-    char text[320], train[96], test[96];
+    char text[320], train[96], validation[96];
 
     print_score(rank, train, m->train_loss, m->train_accuracy);
-    print_score(rank, test, m->val_loss, m->val_accuracy);
-    snprintf(text, sizeof text, "epoch %-3.4g training %s   test %s   %.2f s", m->epoch, train,
-             test, m->epoch_seconds);
+    print_score(rank, validation, m->val_loss, m->val_accuracy);
+    const bool trained = !isnan(m->train_loss); /* else other ranks have had all its samples */
+    snprintf(text, sizeof text, "epoch %-3.4g %s%s%svalidation %s   %.2f s", m->epoch,
+             trained ? "training " : "", trained ? train : "", trained ? "   " : "", validation,
+             m->epoch_seconds);
     progress_note(&rank->progress, text);
 }
 
@@ -407,10 +428,11 @@ static enum status evaluate_these(struct rank *rank)
     m.train_loss = rank->result.train_loss = rank_mean_loss(&epoch);
     m.train_accuracy = rank->result.train_accuracy = rank_mean_accuracy(rank, &epoch);
     if (result.samples && !isfinite(result.loss))
-        return FAIL(STATUS_MISMATCH,
-                    "the test loss is not a finite number after step %llu: lower --lr, or use "
-                    "--clip 1 or --warmup",
-                    (unsigned long long)m.step);
+        return FAIL(
+            STATUS_MISMATCH,
+            "the validation loss is not a finite number after step %llu: lower --lr, or use "
+            "--clip 1 or --warmup",
+            (unsigned long long)m.step);
     if (result.samples) {
         m.val_loss = result.loss;
         m.val_accuracy = graph_roles(rank->job->eval_graph)->correct

@@ -147,9 +147,24 @@ static enum status receive_events(const struct trace *trace, struct transport *t
     TRY(transport_send(transport, peer, tag, &question, sizeof question));
     TRY(transport_receive(transport, peer, tag, &answer, sizeof answer));
     *dropped += answer.dropped;
-    if (answer.bytes)
-        strbuf_add(out, ",\n");
     return receive_text(transport, peer, tag, answer.bytes, out);
+}
+
+/* A rank that the job has lost and can do without has no events in the file, whenever it died. */
+static enum status add_events(const struct trace *trace, struct transport *transport, int peer,
+                              uint32_t tag, uint64_t *dropped, struct strbuf *out)
+{
+    struct strbuf text;
+
+    strbuf_init(&text, text_maximum);
+    const enum status status = receive_events(trace, transport, peer, tag, dropped, &text);
+    if (status == STATUS_OK && text.length > 0) {
+        strbuf_add(out, ",\n");
+        strbuf_add_bytes(out, text.text, text.length);
+    }
+    strbuf_release(&text);
+    const bool is_lost = status == STATUS_PEER_LOST && transport_lost(transport, peer, NULL);
+    return is_lost ? STATUS_OK : status;
 }
 
 enum status trace_file_write(const struct trace *trace, struct transport *transport,
@@ -165,7 +180,7 @@ enum status trace_file_write(const struct trace *trace, struct transport *transp
     uint64_t dropped = print_rank(trace, 0, trace_origin(trace), &text);
     enum status status = STATUS_OK;
     for (int peer = 1; peer < transport_size(transport) && status == STATUS_OK; peer++)
-        status = receive_events(trace, transport, peer, tag, &dropped, &text);
+        status = add_events(trace, transport, peer, tag, &dropped, &text);
     strbuf_printf(&text,
                   "\n], \"otherData\": {\"program\": \"tutti\", \"dropped_events\": %llu}}\n",
                   (unsigned long long)dropped);

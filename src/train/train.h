@@ -56,15 +56,20 @@ MUST_CHECK enum status job_print_model(const struct job *job, struct strbuf *out
 MUST_CHECK enum status job_print_trained(const struct job *job, const float *statistics,
                                          struct strbuf *out);
 int64_t job_total_steps(const struct job *job);
+/* For a classifier that is to be trained: refuses training samples that are all of one class
+ * (STATUS_USAGE), and warns of classes that the test samples have and training lacks. */
+MUST_CHECK enum status job_check_classes(const struct job *job);
 
 /* Of a job on a table: what it is standardized by, sums over rows in a flat vector (data/schema.h), so that those
  * of several jobs whose tables have one schema can be added up. How many numbers; 0: it has no table. */
 int64_t job_statistics_count(const struct job *job);
 /* Those of the training samples numbered by index[0..count), or, with NULL, of all. */
-MUST_CHECK enum status job_statistics(const struct job *job, const int64_t *index,
-                                      int64_t count, float *out);
+void job_statistics(const struct job *job, const int64_t *index, int64_t count, double *out);
 /* Standardizes both splits by these from now on, not by the job's own. Not while others read. */
 void job_standardize(struct job *job, const float *statistics);
+/* For a job whose statistics are added to others' as floats: warns of columns that lose their
+ * deviation so. */
+void job_warn_of_sums(const struct job *job);
 
 /* Strategy auto: what was chosen, and why; else "". */
 const char *job_chosen(const struct job *job);
@@ -78,6 +83,12 @@ struct train_hooks {
     const char *command; /* the command line, for config.json; may be NULL */
     const char *more;    /* further members of config.json, each after a comma; may be NULL */
     bool overwrite;      /* a run in the folder may be replaced */
+    bool repeats;        /* to go on with a run that is done is no failure */
+    bool keeps_signals;  /* the process ends after the run: signals stay handled as in it */
+    /* For tests of faults, with servers: called by a worker with its rank before it asks servers or sends its
+     * times. NULL: none. */
+    void (*at_meeting)(void *arg, int rank, const char *point);
+    void *at_meeting_arg;
 };
 
 struct train_result {
@@ -96,12 +107,21 @@ struct train_result {
     char tables[512]; /* parallax: the way of each table, for people; else "" */
 };
 
-/* What an evaluation counted, class by class. */
+/* A cell of a confusion matrix: samples of class `truth` for which the answer is `answer`. */
+struct train_cell {
+    int32_t truth, answer;
+    int64_t samples;
+};
+
+/* What an evaluation counted, class by class. With many classes most pairs of classes do not occur,
+ * so that the confusion matrix has its cells that are not zero, by truth, then by answer. */
 struct train_classes {
     int count;                       /* 0: the model has none */
     const struct dataset_info *data; /* has their names; borrowed from the job */
-    int64_t *confusion;              /* samples[label * count + answer] */
-    struct quality quality;          /* of the probabilities */
+    size_t n_cells;
+    struct train_cell *cells;
+    int64_t *samples, *right; /* of each class */
+    struct quality quality;   /* of the probabilities */
 };
 void train_classes_release(struct train_classes *classes);
 /* The class's name, or its number; `text` may be used for it. */
@@ -109,19 +129,32 @@ const char *train_class_name(const struct train_classes *classes, int class, cha
 /* Samples of the class, and the share of them that is right: NaN if there are none. */
 int64_t train_class_samples(const struct train_classes *classes, int class);
 double train_class_accuracy(const struct train_classes *classes, int class);
-/* Adds members class_names, class_accuracy, confusion and calibration (docs/formats.md), each after ", " or what
- * `between` is; nothing if there are no classes. */
-void train_print_classes(const struct train_classes *classes, const char *between,
-                         struct strbuf *out);
+/* The wrong answer that samples of the class have most often, and how many; -1 if there is none. */
+int train_class_taken_for(const struct train_classes *classes, int class, int64_t *out_samples);
+/* Adds members class_names, class_samples, class_accuracy, confusion or, of many classes,
+ * confusion_cells, and calibration (docs/formats.md), each after ", " or `between`; nothing if there
+ * are no classes. */
+MUST_CHECK enum status train_print_classes(const struct train_classes *classes,
+                                           const char *between, struct strbuf *out);
 
-/* Trains. STATUS_STOPPED if the user stopped it: everything is saved then. */
+/* Trains. STATUS_STOPPED if the user stopped it by SIGINT, STATUS_PREEMPTED if SIGTERM or SIGHUP
+ * did: everything is saved then. */
 MUST_CHECK enum status train_run(struct job *job, const struct train_hooks *hooks,
                                  struct train_result *out);
 
 /* Reads the settings of the run in `folder` (config.json). */
 MUST_CHECK enum status train_read_settings(const char *folder, struct settings *out);
+/* The same with what going on leaves out: how settings said that a step has shards. */
+MUST_CHECK enum status train_read_beginning(const char *folder, struct settings *out);
+/* Is the run in `folder` done, as its config.json has it? Then *out is what summary.json says of
+ * it, and the report is written if it is missing. */
+MUST_CHECK enum status train_is_over(const char *folder, bool *out_is_over,
+                                     struct train_result *out);
 /* Continues the run in settings->out from its newest good checkpoint, or from the beginning if
- * there is none yet, with a job made from what train_read_settings gave (and flags changed). */
+ * there is none yet, with a job made from what train_read_settings gave (and flags changed). Of a
+ * run whose steps are all done it does what is left: evaluates, writes summary and report;
+ * STATUS_USAGE if nothing is. Other samples, or another order of them, are refused with
+ * STATUS_USAGE. */
 MUST_CHECK enum status train_resume(struct job *job, const struct train_hooks *hooks,
                                     struct train_result *out);
 

@@ -106,13 +106,18 @@ static enum status make_decoder(struct translator *t, const struct usable *usabl
     return infer_create(&config, &t->decode);
 }
 
+bool translator_is_for(const struct model *model)
+{
+    return model == model_find("seq2seq");
+}
+
 enum status translator_create(const struct usable *usable,
                               const struct translate_config *config, struct translator **out)
 {
     struct model_config model = *usable->config;
     struct translator *t;
 
-    if (usable->model != model_find("seq2seq"))
+    if (!translator_is_for(usable->model))
         return FAIL(STATUS_USAGE, "%s does not translate: seq2seq does", usable->model->name);
     model.training = false;
     TRY(mem_alloc(1, sizeof *t, &t));

@@ -20,7 +20,10 @@ struct translate_config {
     int64_t longest;    /* tokens of a translation at most */
 };
 
-/* STATUS_USAGE for a model that does not translate. */
+/* Are there graphs of encoder and decoder for the model? Not for one that was read from a graph
+ * file. */
+bool translator_is_for(const struct model *model);
+/* STATUS_USAGE for a model that it is not for. */
 MUST_CHECK enum status translator_create(const struct usable *usable,
                                          const struct translate_config *config,
                                          struct translator **out);

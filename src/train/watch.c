@@ -138,6 +138,11 @@ static void note_slowest(struct watch *watch, int slowest, double share, double 
     watch->slowest = slowest;
 }
 
+double watch_share(double part, double whole)
+{
+    return whole > 0 ? fmin(fmax(part / whole, 0), 1) : (double)NAN;
+}
+
 struct watch_interval watch_next(struct watch *watch, double seconds)
 {
     struct watch_interval out = { .hidden_share = NAN, .slowest = -1, .slowest_share = NAN };
@@ -159,10 +164,10 @@ struct watch_interval watch_next(struct watch *watch, double seconds)
         }
     }
     if (comm > 0)
-        out.hidden_share = hidden / comm;
+        out.hidden_share = watch_share(hidden, comm);
     if (out.slowest >= 0 && seconds > 0) {
         const double whole = seconds * (watch->ranks - 1);
-        out.slowest_share = most / whole;
+        out.slowest_share = watch_share(most, whole);
         note_slowest(watch, out.slowest, most / whole, next / whole);
     }
     for (size_t i = 0; i < (size_t)watch->ranks * length_of(watch); i++)

@@ -43,8 +43,11 @@ MUST_CHECK enum status watch_bring(struct watch *watch, const struct exec_times 
                                    const double *waited_for, double load);
 
 /* The rest is for rank 0. What happened between the last two calls of watch_next, the last of which is
- * now; `seconds` is how long that took. */
+ * now; `seconds` is how long that took by the clock, not by what ranks worked. Shares are from 0 to 1. */
 struct watch_interval watch_next(struct watch *watch, double seconds);
+/* part / whole, from 0 to 1: a wait that began before the interval is in its sums, so that the quotient may
+ * be more than 1. NaN where the whole is nothing. */
+double watch_share(double part, double whole);
 /* A rank that has been slower than the others in each of the last intervals; -1 if there is none, and
  * when this was said before. */
 int watch_straggler(struct watch *watch);

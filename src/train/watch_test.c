@@ -69,6 +69,34 @@ static void test_sums_of_all_ranks_reach_the_first(void)
     CHECK_CLOSE(2 * 0.15 * INTERVALS / RANKS, story.ranks[1].made_wait, 1e-9);
 }
 
+/* A wait is counted where it ends, also one that began long before: no share is more than the whole. */
+static enum status wait_long(struct comm *comm, void *arg)
+{
+    struct watch_interval *out = arg;
+    struct watch *watch;
+    const struct exec_times times = { .comm = 1e-9, .hidden = 1 };
+    const double waited_for[RANKS] = { 0, 61, 0 };
+
+    TRY(watch_create(comm_transport(comm), 1, &watch));
+    enum status status = watch_bring(watch, &times, waited_for, 0);
+    if (status == STATUS_OK && comm_rank(comm) == 0)
+        *out = watch_next(watch, 1);
+    watch_destroy(watch);
+    return status;
+}
+
+static void test_no_share_is_more_than_the_whole(void)
+{
+    struct watch_interval interval;
+
+    CHECK_OK(comm_testing_threads(RANKS, NULL, wait_long, &interval));
+    CHECK_INT(1, interval.slowest);
+    CHECK_CLOSE(1, interval.slowest_share, 0);
+    CHECK_CLOSE(1, interval.hidden_share, 0);
+    CHECK_CLOSE(0, watch_share(-1, 2), 0);
+    CHECK(isnan(watch_share(0, 0)) && isnan(watch_share(1, 0)));
+}
+
 static void test_chance_makes_no_straggler(void)
 {
     struct story story = { .slow_from = INTERVALS };
@@ -90,6 +118,7 @@ static void test_a_rank_that_stays_slow_is_named_once(void)
 const struct test tests[] = {
     { .name = "sums of all ranks reach the first",
       .run = test_sums_of_all_ranks_reach_the_first },
+    { .name = "no share is more than the whole", .run = test_no_share_is_more_than_the_whole },
     { .name = "chance makes no straggler", .run = test_chance_makes_no_straggler },
     { .name = "a rank that stays slow is named once",
       .run = test_a_rank_that_stays_slow_is_named_once },

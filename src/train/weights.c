@@ -2,6 +2,7 @@
 /* weights.c - parameters and state between the executor's flat vectors and named tensors. */
 #include "train/weights.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,10 +15,11 @@ static const char outer_name[] = "outer_momentum";
 /* Tensors of the optimizer's part: of each parameter the state of worker 0, then of each parameter the
  * states of worker 1, ..., then the outer momentum. */
 struct weights_copy {
-    struct arena *arena;                           /* names */
-    int n_params, n_states;                        /* tensors */
+    struct arena *arena;              /* names */
+    int n_params, n_states, n_unused; /* tensors; unused ones follow the parameters */
     struct safetensors_entry *weights, *optimizer; /* data point into `numbers` */
     float *numbers;                                /* NULL: they stream */
+    float *unused;                                 /* what no training changes */
     float *plain;                                  /* then one tensor of them */
     int own_states;                                /* tensors of one worker */
     int outer_states;                              /* tensors of the outer momentum */
@@ -98,12 +100,80 @@ static enum status fill_copy(struct weights_copy *copy, const struct exec *exec,
     return STATUS_OK;
 }
 
+static enum status check_entry(const struct safetensors_entry *entry, const char *name,
+                               const struct value *value)
+{
+    const struct shape shape = graph_whole_shape(value);
+    char is[SHAPE_TEXT], wanted[SHAPE_TEXT];
+
+    if (!entry)
+        return FAIL(STATUS_MISMATCH, "tensor %s is missing", name);
+    if (entry->dtype != DTYPE_F32 || !shape_equal(&entry->shape, &shape))
+        return FAIL(STATUS_MISMATCH, "tensor %s is %s %s, the model needs f32 %s", name,
+                    dtype_name(entry->dtype), shape_print(&entry->shape, is),
+                    shape_print(&shape, wanted));
+    return STATUS_OK;
+}
+
+/* Numbers of a tensor that is not used: those of the file, if it has it so. */
+static enum status find_unused(const struct weights_extra *extra, const struct value *value,
+                               int index, float *out)
+{
+    const struct safetensors_entry *entry =
+        extra->file ? names_find(extra->file, value->name) : NULL;
+
+    if (!entry) {
+        exec_draw_unused(extra->seed, index, value, out);
+        return STATUS_OK;
+    }
+    TRY(check_entry(entry, value->name, value));
+    memcpy(out, entry->data, (size_t)shape_count(&value->shape) * sizeof *out);
+    return STATUS_OK;
+}
+
+/* Adds what is not used to the entries, which have room for it. */
+static enum status fill_unused(struct weights_copy *copy, const struct weights_extra *extra,
+                               int64_t total)
+{
+    float *next;
+
+    TRY(mem_alloc((size_t)total, sizeof *copy->unused, &copy->unused));
+    next = copy->unused;
+    for (int i = 0, index = 0; i < graph_value_count(extra->graph); i++) {
+        const struct value *value = graph_value(extra->graph, i);
+        if (value->kind != VALUE_UNUSED)
+            continue;
+        TRY(find_unused(extra, value, index++, next));
+        copy->weights[copy->n_params + copy->n_unused++] =
+            (struct safetensors_entry){ value->name, DTYPE_F32, graph_saved_shape(value),
+                                        next };
+        next += shape_count(&value->shape);
+    }
+    return STATUS_OK;
+}
+
+static int count_unused(const struct graph *graph, int64_t *out_total)
+{
+    int count = 0;
+
+    *out_total = 0;
+    for (int i = 0; graph && i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        if (value->kind != VALUE_UNUSED)
+            continue;
+        *out_total += shape_count(&value->shape);
+        count++;
+    }
+    return count;
+}
+
 enum status weights_copy_create(const struct exec *exec, struct weights_extra extra,
                                 struct weights_copy **out)
 {
     const int n_params = param_count(extra.grid, exec);
     struct weights_copy *copy;
-    int64_t total = 0, largest = 0;
+    int64_t total = 0, largest = 0, unused_total;
+    const int n_unused = count_unused(extra.graph, &unused_total);
 
     TRY(mem_alloc(1, sizeof *copy, &copy));
     copy->n_params = n_params;
@@ -120,7 +190,8 @@ enum status weights_copy_create(const struct exec *exec, struct weights_extra ex
     const int n_states = copy->own_states * extra.workers + copy->outer_states;
     enum status status = arena_create(&copy->arena);
     if (status == STATUS_OK)
-        status = mem_alloc((size_t)n_params, sizeof *copy->weights, &copy->weights);
+        status =
+            mem_alloc((size_t)(n_params + n_unused), sizeof *copy->weights, &copy->weights);
     if (status == STATUS_OK)
         status = mem_alloc((size_t)n_states, sizeof *copy->optimizer, &copy->optimizer);
     if (status == STATUS_OK)
@@ -128,6 +199,8 @@ enum status weights_copy_create(const struct exec *exec, struct weights_extra ex
                                : mem_alloc((size_t)total, sizeof(float), &copy->numbers);
     if (status == STATUS_OK)
         status = fill_copy(copy, exec, extra);
+    if (status == STATUS_OK && n_unused)
+        status = fill_unused(copy, &extra, unused_total);
     if (status != STATUS_OK) {
         weights_copy_destroy(copy);
         return status;
@@ -179,7 +252,7 @@ static enum status write_copy(const struct weights_copy *copy, const char *folde
     const struct checkpoint_contents contents = {
         .step = step,
         .weights = copy->weights,
-        .n_weights = (size_t)copy->n_params,
+        .n_weights = (size_t)(copy->n_params + copy->n_unused),
         .optimizer = copy->optimizer,
         .n_optimizer = (size_t)copy->n_states,
         .state = state,
@@ -232,8 +305,14 @@ static enum status read_entry(void *arg, const struct safetensors_entry *entry,
     struct stream *stream = arg;
     const struct safetensors_entry *weights = stream->copy->weights;
     const bool is_weight = entry >= weights && entry < weights + stream->copy->n_params;
+    const bool is_unused = !is_weight && entry >= weights &&
+                           entry < weights + stream->copy->n_params + stream->copy->n_unused;
     int param = is_weight ? (int)(entry - weights) : 0, state = -1;
 
+    if (is_unused) {
+        *out_data = entry->data;
+        return STATUS_OK;
+    }
     if (!is_weight)
         find_param(stream, entry, &param, &state);
     *out_data = stream->copy->plain;
@@ -278,23 +357,9 @@ void weights_copy_destroy(struct weights_copy *copy)
     mem_free(copy->weights);
     mem_free(copy->optimizer);
     mem_free(copy->numbers);
+    mem_free(copy->unused);
     mem_free(copy->plain);
     mem_free(copy);
-}
-
-static enum status check_entry(const struct safetensors_entry *entry, const char *name,
-                               const struct value *value)
-{
-    const struct shape shape = graph_whole_shape(value);
-    char is[SHAPE_TEXT], wanted[SHAPE_TEXT];
-
-    if (!entry)
-        return FAIL(STATUS_MISMATCH, "tensor %s is missing", name);
-    if (entry->dtype != DTYPE_F32 || !shape_equal(&entry->shape, &shape))
-        return FAIL(STATUS_MISMATCH, "tensor %s is %s %s, the model needs f32 %s", name,
-                    dtype_name(entry->dtype), shape_print(&entry->shape, is),
-                    shape_print(&shape, wanted));
-    return STATUS_OK;
 }
 
 static bool is_saved(const struct value *value)
@@ -306,18 +371,62 @@ static const struct value *find_saved(const struct graph *graph, const char *nam
 {
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
-        if (is_saved(value) && strcmp(value->name, name) == 0)
+        if ((is_saved(value) || value->kind == VALUE_UNUSED) && strcmp(value->name, name) == 0)
             return value;
     }
     return NULL;
+}
+
+/* What is read from a file need not be aligned. */
+static float float_at(const void *data, int64_t i)
+{
+    float number;
+
+    memcpy(&number, (const char *)data + i * (int64_t)sizeof number, sizeof number);
+    return number;
+}
+
+/* Looks at exponents, which compilers do to many at once. */
+static bool are_finite(const void *data, int64_t count)
+{
+    const uint32_t exponent = 0x7f800000;
+    uint32_t found = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, (const char *)data + i * (int64_t)sizeof bits, sizeof bits);
+        found |= (bits & exponent) == exponent;
+    }
+    return !found;
+}
+
+/* A model that has other numbers gives nothing but such, which would be blamed on the learning
+ * rate. */
+static enum status check_numbers(const struct safetensors_entry *entry)
+{
+    const int64_t count = shape_count(&entry->shape);
+
+    if (are_finite(entry->data, count))
+        return STATUS_OK;
+    for (int64_t i = 0; i < count; i++) {
+        const float number = float_at(entry->data, i);
+        if (!isfinite(number))
+            return FAIL(STATUS_MISMATCH,
+                        "tensor %s has %f at element %lld of %lld: use weights that are finite",
+                        entry->name, (double)number, (long long)i, (long long)count);
+    }
+    return STATUS_OK;
 }
 
 enum status weights_check(const struct graph *graph, const struct safetensors *file)
 {
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
-        if (is_saved(value))
-            TRY(check_entry(names_find(file, value->name), value->name, value));
+        const struct safetensors_entry *entry = names_find(file, value->name);
+        if (!is_saved(value) && !(value->kind == VALUE_UNUSED && entry))
+            continue;
+        TRY(check_entry(entry, value->name, value));
+        TRY(check_numbers(entry));
     }
     for (size_t i = 0; i < safetensors_count(file); i++) {
         const struct safetensors_entry *entry = safetensors_at(file, i);
@@ -337,15 +446,6 @@ static const struct safetensors_entry *find_state(const struct exec *exec,
     exec_state_name(exec, state, text);
     snprintf(name, size, "%s.%s", exec_param(exec, param)->name, text);
     return safetensors_find(file, name);
-}
-
-/* What is read from a file need not be aligned. */
-static float float_at(const void *data, int64_t i)
-{
-    float number;
-
-    memcpy(&number, (const char *)data + i * (int64_t)sizeof number, sizeof number);
-    return number;
 }
 
 /* What compression kept of a parameter, if the file has it: errors of as many nodes as there are now; else

@@ -17,6 +17,11 @@ struct weights_extra {
     bool streams; /* nothing is copied: numbers come group by group while they are written */
     struct grid
         *grid; /* or tensor by tensor, from whoever has them: streams, too. NULL: none */
+    /* What the loss does not need of the graph (VALUE_UNUSED) has the numbers of the file that the run began
+     * or goes on with, if it has them; else they are drawn. */
+    const struct graph *graph;
+    const struct safetensors *file;
+    uint64_t seed;
 };
 MUST_CHECK enum status weights_copy_create(const struct exec *exec, struct weights_extra extra,
                                            struct weights_copy **out);
@@ -36,8 +41,9 @@ MUST_CHECK enum status weights_stream(struct weights_copy *copy, struct exec *ex
                                       int keep);
 void weights_copy_destroy(struct weights_copy *copy); /* NULL is allowed */
 
-/* Does the file hold every parameter and running average of the graph, with its shape, as f32, and
- * nothing else but what says nothing (exec/names.h)? The text names the first that is not so. */
+/* Does the file hold every parameter and running average of the graph, with its shape, as finite
+ * f32, and nothing else but what says nothing (exec/names.h) or is not used? The text names the
+ * first that is not so. */
 MUST_CHECK enum status weights_check(const struct graph *graph, const struct safetensors *file);
 /* Loads what weights_check accepted; optimizer state too if `optimizer` is not NULL. On one rank;
  * settle afterwards. */
