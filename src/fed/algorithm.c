@@ -166,5 +166,6 @@ bool fed_algorithm_asks_gradient(const struct fed_terms *terms)
     return one_step && plain_sgd && strcmp(terms->algorithm, "fedavg") == 0 &&
            fed_algorithm_lr(terms) == 1 && strcmp(terms->weighting, "samples") == 0 &&
            strcmp(terms->aggregate, "mean") == 0 && !*terms->compress && !terms->secure &&
-           !*terms->dp && !*terms->dp_sgd && !terms->personal_head;
+           !*terms->dp && !*terms->dp_sgd && !terms->personal_head && terms->max_norm == 0 &&
+           terms->max_samples == 0;
 }

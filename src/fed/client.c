@@ -17,7 +17,9 @@
 #include "fed/client_state.h"
 #include "optim/optim.h"
 
-static const char magic[8] = "tfclien2";
+static const char magic[8] = "tfclien3";
+/* Its secure rounds had another protocol: one that was under way is left. */
+static const char old_magic[8] = "tfclien2";
 static const double REFUSED_WAIT_S = 1;
 
 enum { STATE_MOST = 1 << 30, MESSAGE_MOST = 1 << 30 };
@@ -62,7 +64,8 @@ static enum status write_state(const struct fed_client *client, struct fed_buffe
     put_optional(out, client->head, client->trainer.head);
     fed_put_u64(out, (uint64_t)client->secure_round);
     fed_put_u32(out, client->secure_participants);
-    fed_put_u8(out, client->secure_statistics);
+    fed_put_u8(out, (uint8_t)client->secure_asks);
+    fed_put(out, client->secure_agreed, SECAGG_AGREED);
     fed_put_u64(out, (uint64_t)client->left_round);
     fed_buffer_init(&secagg, STATE_MOST);
     enum status status =
@@ -71,6 +74,8 @@ static enum status write_state(const struct fed_client *client, struct fed_buffe
     fed_buffer_release(&secagg);
     TRY(status);
     fed_put_bytes(out, client->message.data, client->message.length);
+    fed_put_bytes(out, client->task_hashes.data, client->task_hashes.length);
+    cohorts_write(client->cohorts, out);
     return fed_buffer_status(out);
 }
 
@@ -114,17 +119,30 @@ static enum status load_secagg(struct fed_client *client, const void *bytes, siz
                               client->config.trust, bytes, length, &client->secagg);
 }
 
+static enum status take_cohorts(struct fed_client *client, struct fed_reader *reader)
+{
+    size_t length;
+    const uint8_t *hashes = fed_take_bytes(reader, &length);
+
+    if (length % SECAGG_AGREED != 0)
+        reader->failed = true;
+    fed_buffer_clear(&client->task_hashes);
+    fed_put(&client->task_hashes, hashes, length);
+    return cohorts_read(client->cohorts, reader);
+}
+
 /* What an earlier session left, once the terms say how long vectors are. */
 static enum status load_state(struct fed_client *client)
 {
     const struct fed_client_config *config = &client->config;
     struct fed_reader reader = fed_reader(config->state, config->state_length);
     const uint8_t *head = fed_take(&reader, sizeof magic);
+    const bool is_old = head && memcmp(head, old_magic, sizeof old_magic) == 0;
     char federation[FED_TEXT];
     float *error = codec_error(client), *loaded = NULL;
     size_t secagg_length, message_length;
 
-    if (!head || memcmp(head, magic, sizeof magic) != 0)
+    if (!head || (!is_old && memcmp(head, magic, sizeof magic) != 0))
         return FAIL(STATUS_CORRUPT, "the saved state is none of this program");
     fed_take_text(&reader, federation, sizeof federation);
     if (!reader.failed && strcmp(federation, client->terms.federation) != 0)
@@ -142,11 +160,23 @@ static enum status load_state(struct fed_client *client)
     TRY(take_optional(&reader, &client->head, client->trainer.head));
     client->secure_round = (int64_t)fed_take_u64(&reader);
     client->secure_participants = fed_take_u32(&reader);
-    client->secure_statistics = fed_take_u8(&reader) != 0;
+    const uint8_t asks = fed_take_u8(&reader);
+    reader.failed |= asks >= SECURE_ASKS;
+    client->secure_asks = reader.failed ? SECURE_UPDATE : (enum secure_asks)asks;
+    const uint8_t *agreed = is_old ? NULL : fed_take(&reader, SECAGG_AGREED);
+    if (agreed)
+        memcpy(client->secure_agreed, agreed, SECAGG_AGREED);
     client->left_round = (int64_t)fed_take_u64(&reader);
     const uint8_t *secagg = fed_take_bytes(&reader, &secagg_length);
     const uint8_t *message = fed_take_bytes(&reader, &message_length);
+    if (!is_old)
+        TRY(take_cohorts(client, &reader));
     TRY(fed_reader_end(&reader, "saved state"));
+    if (is_old && secagg_length > 0) {
+        if (client->left_round < client->secure_round)
+            client->left_round = client->secure_round;
+        return STATUS_OK;
+    }
     TRY(load_secagg(client, secagg, secagg_length));
     if (message_length) {
         fed_buffer_clear(&client->message);
@@ -292,6 +322,8 @@ static enum status make_update(struct fed_client *client, const struct fed_work 
         for (size_t i = 0; i < client->length; i++)
             out->vector[0][i] = work->whole ? trained[i] : trained[i] - client->parameters[i];
         out->tally = client->tally;
+        if (client->terms.max_norm > 0)
+            dp_clip(out->vector[0], client->length, client->terms.max_norm);
     }
     mem_free(trained);
     return status;
@@ -300,7 +332,7 @@ static enum status make_update(struct fed_client *client, const struct fed_work 
 /* Tables are standardized by what all have, once that is known. */
 static enum status standardize(struct fed_client *client, const struct fed_work *work)
 {
-    if (client->is_standardized || work->n_statistics == 0)
+    if (client->is_standardized || work->asks_statistics || work->n_statistics == 0)
         return STATUS_OK;
     if (!client->trainer.standardize || client->trainer.statistics != work->n_statistics)
         return FAIL(STATUS_MISMATCH, "the coordinator has %zu statistics, the data here %zu",
@@ -391,6 +423,8 @@ static enum status answer_work(struct fed_client *client, const struct fed_work 
 {
     TRY(check_work(client, work, round));
     TRY(standardize(client, work));
+    if (client->config.spend && !work->asks_statistics)
+        TRY(client->config.spend(client->config.arg, round));
     if (client->terms.secure)
         return client_secure_train(client, round, work, out);
     return work->asks_statistics ? answer_statistics(client, out)
@@ -437,10 +471,11 @@ static void settle(struct fed_client *client, bool taken)
     client->new_control = client->old_error = NULL;
 }
 
-/* Statistics are an update. */
+/* Statistics are an update, in secure rounds two. */
 uint64_t fed_client_most(const struct fed_terms *terms)
 {
-    const uint64_t rounds = (uint64_t)terms->rounds + terms->standardize;
+    const uint64_t rounds =
+        (uint64_t)terms->rounds + terms->standardize * (terms->secure ? 2U : 1U);
     const bool spends = *terms->dp || *terms->dp_sgd;
 
     return (spends ? TIMES_PRIVATE : TIMES) * rounds;
@@ -613,6 +648,12 @@ enum status fed_client_create(const struct fed_client_config *config, struct fed
     client->round = client->taken_round = client->secure_round = client->left_round = -1;
     fed_buffer_init(&client->message, MESSAGE_MOST);
     fed_buffer_init(&client->small, FED_ABOUT + 1024);
+    fed_buffer_init(&client->task_hashes, STATE_MOST);
+    const enum status status = cohorts_create(&client->cohorts);
+    if (status != STATUS_OK) {
+        fed_client_destroy(client);
+        return status;
+    }
     *out = client;
     return STATUS_OK;
 }
@@ -627,6 +668,8 @@ void fed_client_destroy(struct fed_client *client)
     codec_destroy(client->codec);
     fed_buffer_release(&client->message);
     fed_buffer_release(&client->small);
+    fed_buffer_release(&client->task_hashes);
+    cohorts_destroy(client->cohorts);
     mem_free(client->parameters);
     mem_free(client->control);
     mem_free(client->new_control);

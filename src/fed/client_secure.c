@@ -10,12 +10,15 @@
 
 enum status client_secure_shape(struct fed_client *client)
 {
-    const size_t updates = client->secure_statistics
-                               ? client->trainer.statistics
-                               : (size_t)client->algorithm->n_vectors * client->length;
+    const size_t sums = client->trainer.statistics;
+    const size_t updates = client->secure_asks == SECURE_UPDATE
+                               ? (size_t)client->algorithm->n_vectors * client->length
+                           : client->secure_asks == SECURE_RANGES ? sums * SECURE_EXPONENTS
+                                                                  : sums;
 
     return secure_shape(&client->terms, client->terms_hash, (uint64_t)client->secure_round,
-                        client->secure_participants, updates, &client->shape);
+                        client->secure_participants, updates, client->secure_agreed,
+                        &client->shape);
 }
 
 /* A new round has new secrets. */
@@ -26,12 +29,13 @@ static enum status begin(struct fed_client *client, int64_t round,
 
     if (round == client->secure_round && client->secagg) {
         return keys->participants == client->secure_participants &&
-                       keys->asks_statistics == client->secure_statistics
+                       keys->asks == client->secure_asks &&
+                       memcmp(keys->agreed, client->secure_agreed, SECAGG_AGREED) == 0
                    ? STATUS_OK
                    : FAIL(STATUS_MISMATCH,
-                          "the coordinator begins round %lld again, with %u "
-                          "participants instead of %u",
-                          (long long)round, keys->participants, client->secure_participants);
+                          "the coordinator begins round %lld again with other participants, "
+                          "another model or other settings",
+                          (long long)round);
     }
     if (round <= client->secure_round)
         return FAIL(STATUS_MISMATCH, "the coordinator replays round %lld", (long long)round);
@@ -39,8 +43,10 @@ static enum status begin(struct fed_client *client, int64_t round,
     client->secagg = NULL;
     client->secure_round = round;
     client->secure_participants = keys->participants;
-    client->secure_statistics = keys->asks_statistics;
-    if (keys->asks_statistics && (!client->terms.standardize || !client->trainer.sum_rows))
+    client->secure_asks = keys->asks;
+    memcpy(client->secure_agreed, keys->agreed, SECAGG_AGREED);
+    if (keys->asks != SECURE_UPDATE &&
+        (!client->terms.standardize || !client->trainer.sum_rows))
         return FAIL(STATUS_MISMATCH, "the coordinator asks for statistics, which the terms do "
                                      "not say or the data here do not have");
     TRY(client_secure_shape(client));
@@ -49,12 +55,40 @@ static enum status begin(struct fed_client *client, int64_t round,
                                 client->config.trust, seed, &client->secagg);
 }
 
-/* What came for this round cannot be answered, whoever is to blame: this participant has no part in it. status_message() says why. */
+/* What came for this round cannot be answered, whoever is to blame: this participant has no
+ * part in it. status_message() says why. */
 static enum status leave(struct fed_client *client, int64_t round)
 {
     log_line(LOG_WARNING, "round %lld is left: %s", (long long)round, status_message());
     client->left_round = round;
     return STATUS_OK;
+}
+
+/* Was a vector masked for this task? */
+static bool has_given(const struct fed_client *client, const uint8_t task[SECAGG_AGREED])
+{
+    for (size_t at = 0; at < client->task_hashes.length; at += SECAGG_AGREED) {
+        if (memcmp(client->task_hashes.data + at, task, SECAGG_AGREED) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The set that was signed must not be too near to that of an earlier round. */
+static enum status check_cohort(struct fed_client *client)
+{
+    const uint8_t kind = (uint8_t)client->secure_asks;
+    uint8_t(*ids)[SECAGG_PUBLIC];
+
+    _Static_assert((int)SECAGG_PUBLIC == (int)COHORTS_ID, "an identity is a public key");
+    TRY(mem_alloc(client->secure_participants, sizeof *ids, &ids));
+    const uint32_t n = secagg_client_alive(client->secagg, ids);
+    enum status status = cohorts_check(client->cohorts, kind, ids, n,
+                                       fed_terms_cohort_difference(&client->terms));
+    if (status == STATUS_OK)
+        status = cohorts_add(client->cohorts, kind, ids, n);
+    mem_free(ids);
+    return status;
 }
 
 /* Boxes and keys are other participants': that one of them is bad must not end this process. */
@@ -85,12 +119,21 @@ enum status client_secure_answer(struct fed_client *client, const struct fed_mes
                        keys.participants, client->terms.minimum);
             return leave(client, message->round);
         }
+        if (message->round > client->secure_round && has_given(client, keys.agreed)) {
+            (void)FAIL(STATUS_MISMATCH, "the coordinator asks a second time for an update that "
+                                        "it was given in an earlier round");
+            return leave(client, message->round);
+        }
         TRY(begin(client, message->round, &keys));
     }
     if (!client->secagg || message->round != client->secure_round)
         return FAIL(STATUS_MISMATCH, "%s of round %lld, whose keys were never asked for",
                     fed_stage_name(message->stage), (long long)message->round);
-    return answer_stage(client, (enum secagg_stage)message->stage, task, bytes, NULL, out);
+    TRY(answer_stage(client, (enum secagg_stage)message->stage, task, bytes, NULL, out));
+    if (message->stage != FED_CONSISTENCY || client->left_round == message->round)
+        return STATUS_OK;
+    const enum status status = check_cohort(client); /* before the signature goes out */
+    return status == STATUS_MISMATCH ? leave(client, message->round) : status;
 }
 
 /* Numbers beside the update, each at most 1. */
@@ -109,14 +152,22 @@ static void fill_extras(const struct fed_tally *tally, double weight, float *ext
         (float)(tally->val_seen > 0 ? weight * tally->val_correct / val_seen : 0);
 }
 
-/* The vector that is summed, as secure.h has it. */
-static void fill_vector(const struct fed_client *client, const struct fed_work *work,
-                        struct fed_update *update, float *out)
+/* The largest share of an update's elements that a participant lets be cut off. */
+static const double CUT_OFF_MOST = 0.1;
+
+/* The vector that is summed, as secure.h has it. STATUS_MISMATCH: too much of it would be cut
+ * off. */
+static enum status fill_vector(const struct fed_client *client, const struct fed_work *work,
+                               struct fed_update *update, float *out)
 {
     const bool is_private = *client->terms.dp != '\0';
     const bool equal = strcmp(client->terms.weighting, "equal") == 0;
     const double weight =
-        equal ? 1 : (double)client->config.samples / (double)(work->most ? work->most : 1);
+        equal ? 1
+              : (double)fed_terms_samples(&client->terms, client->config.samples) /
+                    (double)(work->most ? work->most : 1);
+    const double range = client->terms.range;
+    size_t cut = 0;
     float *extra = out + client->shape.updates;
 
     if (is_private) {
@@ -126,29 +177,72 @@ static void fill_vector(const struct fed_client *client, const struct fed_work *
     } else {
         fill_extras(&update->tally, weight, extra);
     }
-    extra[SECURE_WEIGHT] = (float)weight;
-    for (int i = 0; i < SECURE_EXTRAS; i++)
-        extra[i] *= (float)client->terms.range;
     for (size_t i = 0; i < client->length; i++)
         out[i] = (float)(weight * (double)update->vector[0][i]);
     if (update->n_vectors > 1)
         memcpy(out + client->length, update->vector[1], client->length * sizeof *out);
+    for (size_t i = 0; i < client->shape.updates; i++)
+        cut += !(fabs((double)out[i]) <= range);
+    const double share = (double)cut / (double)client->shape.updates;
+    if (share > CUT_OFF_MOST)
+        return FAIL(STATUS_MISMATCH,
+                    "%.0f%% of the update's elements are beyond --range %g: training diverged, "
+                    "or the range is too small",
+                    100 * share, range);
+    extra[SECURE_WEIGHT] = (float)weight;
+    extra[SECURE_CUT] = is_private ? 0 : (float)share;
+    for (int i = 0; i < SECURE_EXTRAS; i++)
+        extra[i] *= (float)range;
+    return STATUS_OK;
 }
 
-/* Sums over rows, as shares of the rows of the one that has most. */
-static void fill_statistics(const struct fed_client *client, const struct fed_work *work,
-                            const struct fed_update *update, float *out)
+/* Sums over rows, as shares of the rows of the one that has most; where ranges are known, as
+ * shares of these. */
+static enum status fill_statistics(const struct fed_client *client, const struct fed_work *work,
+                                   struct fed_update *update, float *out)
 {
     const double most = (double)(work->most ? work->most : 1);
+    float *sums = update->vector[0];
 
-    for (size_t i = 0; i < update->length; i++)
-        out[i] = (float)((double)update->vector[0][i] / most);
     out[client->shape.updates + SECURE_WEIGHT] = (float)client->terms.range;
+    for (size_t i = 0; i < update->length; i++)
+        sums[i] = (float)((double)sums[i] / most);
+    if (client->secure_asks == SECURE_RANGES)
+        return STATUS_OK;
+    if (work->n_statistics != update->length)
+        return FAIL(STATUS_MISMATCH, "the coordinator has %zu ranges, the data here %zu sums",
+                    work->n_statistics, update->length);
+    for (size_t i = 0; i < update->length; i++) {
+        const double share = (double)sums[i] / (double)work->statistics[i];
+        if (!(fabs(share) <= 1))
+            return FAIL(
+                STATUS_MISMATCH,
+                "a sum over the rows here is beyond the range that was agreed on before "
+                "these data took part: the round goes on without them");
+        out[i] = (float)(share * client->terms.range);
+    }
+    return STATUS_OK;
 }
 
-/* Words of the ring, with this participant's share of the noise. Where privacy is asked for, values are rounded up or down by
- * chance, which like the noise comes from the round's secret, so that a vector that is made again is the same; else to the
- * nearest, so that the model depends on nobody's secret. */
+/* Words for ranges, over those that stand for the vector before the extras. */
+static enum status put_ranges(const struct fed_client *client, const struct fed_update *update,
+                              void *words)
+{
+    uint8_t key[SECAGG_SEED];
+    struct noise source;
+
+    secagg_client_derive(client->secagg, "ranges", key);
+    noise_init(&source, key);
+    const enum status status = secure_put_ranges(update->vector[0], update->length,
+                                                 client->shape.config.bits, &source, words);
+    noise_release(&source);
+    return status;
+}
+
+/* Words of the ring, with this participant's share of the noise. Where privacy is asked for,
+ * values are rounded up or down by chance, which like the noise comes from the round's secret,
+ * so that a vector that is made again is the same; else to the nearest, so that the model
+ * depends on nobody's secret. */
 static void encode(const struct fed_client *client, const float *vector, void *words)
 {
     const struct secure_shape *shape = &client->shape;
@@ -172,7 +266,7 @@ enum status client_secure_train(struct fed_client *client, int64_t round,
                                 const struct fed_work *work, struct fed_buffer *out)
 {
     const size_t count = client->shape.config.count;
-    uint8_t told[SECAGG_BOUND];
+    uint8_t hash[SECAGG_AGREED];
     struct fed_update update;
     float *vector = NULL;
     void *words = NULL;
@@ -186,32 +280,42 @@ enum status client_secure_train(struct fed_client *client, int64_t round,
         return FAIL(STATUS_MISMATCH,
                     "the coordinator clips updates to %g, but noise is for the terms' %g",
                     work->clip, client->terms.clip);
-    if (work->asks_statistics != client->secure_statistics)
+    if (secure_asks(work) != client->secure_asks)
         return FAIL(STATUS_MISMATCH, "the coordinator asks for %s, its keys were for %s",
                     work->asks_statistics ? "statistics" : "an update",
-                    client->secure_statistics ? "statistics" : "an update");
-    if (work->most < client->config.samples)
+                    client->secure_asks != SECURE_UPDATE ? "statistics" : "an update");
+    if (work->most < fed_terms_samples(&client->terms, client->config.samples))
         return FAIL(STATUS_MISMATCH,
                     "the coordinator says that nobody has more than %" PRIu64
                     " samples, here are %" PRIu64,
                     work->most, client->config.samples);
-    TRY(secure_work_hash(work, told));
-    TRY(secagg_client_bind(client->secagg, told));
+    TRY(secure_work_hash(work, hash));
+    if (memcmp(hash, client->secure_agreed, SECAGG_AGREED) != 0)
+        return FAIL(STATUS_MISMATCH,
+                    "the coordinator sends another model or other settings than it announced "
+                    "for round %lld and all participants signed: do not trust it",
+                    (long long)round);
     enum status status = work->asks_statistics ? client_sum_rows(client, &update)
                                                : client_make_update(client, work, &update);
     if (status == STATUS_OK)
         status = mem_alloc(count, sizeof *vector, &vector);
     if (status == STATUS_OK)
         status = mem_alloc(count, (size_t)client->shape.config.bits / 8, &words);
-    if (status == STATUS_OK) {
-        if (work->asks_statistics)
-            fill_statistics(client, work, &update, vector);
-        else
-            fill_vector(client, work, &update, vector);
+    if (status == STATUS_OK && client->secure_asks == SECURE_UPDATE)
+        status = fill_vector(client, work, &update, vector);
+    else if (status == STATUS_OK)
+        status = fill_statistics(client, work, &update, vector);
+    if (status == STATUS_OK)
         encode(client, vector, words);
+    if (status == STATUS_OK && client->secure_asks == SECURE_RANGES)
+        status = put_ranges(client, &update, words);
+    if (status == STATUS_OK)
         status =
             answer_stage(client, SECAGG_MASKED, work->secure, work->secure_length, words, out);
-    }
+    else if (status == STATUS_MISMATCH)
+        status = leave(client, round);
+    if (status == STATUS_OK && !has_given(client, hash))
+        fed_put(&client->task_hashes, hash, sizeof hash);
     fed_update_release(&update);
     mem_free(vector);
     mem_free(words);

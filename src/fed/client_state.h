@@ -6,6 +6,7 @@
 #include "comm/codec.h"
 #include "fed/algorithm.h"
 #include "fed/client.h"
+#include "fed/cohorts.h"
 #include "fed/secure.h"
 
 enum client_phase { PHASE_HELLO, PHASE_ASK, PHASE_GIVE, PHASE_SLEEP, PHASE_END };
@@ -39,8 +40,12 @@ struct fed_client {
     struct secure_shape shape;
     int64_t secure_round; /* that it is of */
     uint32_t secure_participants;
-    int64_t left_round;     /* that it gave up, and answers no more; -1: none */
-    bool secure_statistics; /* the round is the first, which is about statistics */
+    uint8_t
+        secure_agreed[SECAGG_AGREED]; /* hash of the round's task, as the keys announced it */
+    int64_t left_round;               /* that it gave up, and answers no more; -1: none */
+    enum secure_asks secure_asks;     /* what the round is about */
+    struct cohorts *cohorts;          /* sets of participants whose sums this one has signed */
+    struct fed_buffer task_hashes; /* SECAGG_AGREED bytes a task that a vector was masked for */
 };
 
 /* client.c: sums over rows as an update. */

@@ -25,8 +25,9 @@ enum {
     TICK_MS = 100,
     BYTES_A_SECOND = 32 << 10, /* of large bodies, at least */
     STATUS_BYTES = 1 << 24,
-    AUDIT_LINES = 50, /* of the status page */
-    SEEN_SECONDS = 60 /* who was here so lately is told of the end */
+    AUDIT_LINES = 50,     /* of the status page */
+    MEMBERS_SECONDS = 30, /* certificates of members are judged so often */
+    SEEN_SECONDS = 60     /* who was here so lately is told of the end */
 };
 
 /* A participant as this process has seen it. */
@@ -47,7 +48,8 @@ struct coordinator {
     struct fed_server *server;
     struct seen *seen;
     size_t n_seen;
-    int revocations; /* changes of the list that members were held against */
+    int revocations;        /* changes of the list that members were held against */
+    double members_checked; /* clock_seconds */
 };
 
 /* What was told of rounds. */
@@ -102,8 +104,9 @@ static enum status identify(void *context, const void *proof, size_t bytes,
 
     TRY(c->server ? fed_trust_check(c->trust, proof, bytes, time(NULL), &who)
                   : fed_trust_check(c->signers, proof, bytes, FED_ANY_TIME, &who));
-    if (!who.has_sign)
-        return FAIL(STATUS_MISMATCH, "certificate of %s: has no key to sign with", who.name);
+    if (who.role != FED_ROLE_PARTICIPANT || !who.has_sign)
+        return FAIL(STATUS_MISMATCH, "certificate of %s: is not one of a participant",
+                    who.name);
     memcpy(public_key, who.sign, SECAGG_PUBLIC);
     return STATUS_OK;
 }
@@ -342,34 +345,38 @@ static bool everybody_knows(const struct coordinator *c)
     return all;
 }
 
-/* Was the certificate that it showed last revoked? */
-static bool is_revoked(struct coordinator *c, const char *name)
+/* Is the certificate that a member showed last still good? One that cannot be read or judged is not. */
+static enum status check_member(struct coordinator *c, const char *name)
 {
-    struct fed_identity who = { .is_revoked = false };
+    struct fed_identity who;
     uint8_t *der;
     size_t length;
 
-    if (fed_sqlite_certificate(c->config->store, name, &der, &length) != STATUS_OK)
-        return false;
-    const enum status status = fed_trust_check(c->trust, der, length, FED_ANY_TIME, &who);
+    TRY(fed_sqlite_certificate(c->config->store, name, &der, &length));
+    const enum status status = fed_trust_check(c->trust, der, length, time(NULL), &who);
     mem_free(der);
-    return status != STATUS_OK && who.is_revoked;
+    return status;
 }
 
-/* Who was revoked is refused at the door and cannot say that it leaves: whenever the list is another one, all members are held
- * against it. */
-static enum status dismiss_revoked(struct coordinator *c)
+/* A member that was revoked, or whose certificate has expired, is refused at the door and cannot say that it leaves. All members are
+ * checked whenever the list is another one, and every MEMBERS_SECONDS. */
+static enum status dismiss_strangers(struct coordinator *c)
 {
-    const int changes = fed_trust_changes(c->trust);
+    const double now_s = clock_seconds();
     const char *name;
+    int changes;
 
-    if (changes == c->revocations)
+    if (fed_trust_changes(c->trust, &changes) != STATUS_OK)
+        return STATUS_OK; /* whoever comes is told; it says nothing of members */
+    if (changes == c->revocations && now_s - c->members_checked < MEMBERS_SECONDS)
         return STATUS_OK;
     c->revocations = changes;
+    c->members_checked = now_s;
     for (int i = 0; (name = fed_server_member(c->server, i)) != NULL; i++) {
-        if (!is_revoked(c, name))
+        if (check_member(c, name) == STATUS_OK)
             continue;
-        tell(c, "%s: has been revoked, rounds go on without it", name);
+        if (!fed_server_is_dismissed(c->server, name))
+            tell(c, "rounds go on without %s: %s", name, status_message());
         TRY(fed_server_dismiss(c->server, name));
     }
     return STATUS_OK;
@@ -384,7 +391,7 @@ static enum status tick(struct coordinator *c, struct told *told, bool *done, bo
     const char *text;
 
     pthread_mutex_lock(&c->lock);
-    enum status status = dismiss_revoked(c);
+    enum status status = dismiss_strangers(c);
     if (status == STATUS_OK)
         status = fed_server_tick(c->server);
     *told = (struct told){ fed_server_done(c->server), fed_server_lost(c->server, &text) };
@@ -417,7 +424,7 @@ static enum status serve(struct coordinator *c)
         if (done && (all_know || clock_seconds() > end))
             return STATUS_OK;
         if (!fed_stop_sleep(TICK_MS * 1e-3))
-            return FAIL(STATUS_STOPPED, "stopped in round %lld; the same command goes on",
+            return FAIL(fed_stop_status(), "stopped in round %lld; the same command goes on",
                         (long long)told.done);
     }
 }
@@ -537,7 +544,8 @@ enum status fed_coordinator_run(const struct fed_coordinator_config *config,
     enum status status = begin(&c, &filled, fed_sqlite_store(config->store));
     if (status == STATUS_OK)
         status = listen_and_serve(&c);
-    if (c.server && (status == STATUS_OK || status == STATUS_STOPPED)) {
+    if (c.server &&
+        (status == STATUS_OK || status == STATUS_STOPPED || status == STATUS_PREEMPTED)) {
         const enum status ended = on_end(config->arg, c.server);
         status = ended == STATUS_OK ? status : ended;
     }

@@ -120,7 +120,7 @@ static enum status transfer_status(const struct https_client *client, CURLcode c
 
     switch (code) {
     case CURLE_ABORTED_BY_CALLBACK:
-        return FAIL(STATUS_STOPPED, "%s: stopped", client->url);
+        return FAIL(fed_stop_status(), "%s: stopped", client->url);
     case CURLE_WRITE_ERROR:
         return FAIL(STATUS_MISMATCH, "%s: its reply is larger than any that may come",
                     client->url);

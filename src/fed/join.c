@@ -23,6 +23,7 @@
 #include "fed/dp_sgd.h"
 #include "fed/https_client.h"
 #include "fed/local.h"
+#include "fed/spending.h"
 #include "fed/start.h"
 #include "fed/stop.h"
 #include "fed/trust.h"
@@ -43,6 +44,7 @@ struct join {
     struct https_client *https;
     struct fed_terms terms;
     bool has_terms;
+    uint64_t samples; /* here */
     struct fed_trainer trainer;
     uint8_t *certificate;
     struct secagg_identity identity;
@@ -85,16 +87,45 @@ static enum status save(void *arg, const void *state, size_t length)
     return status;
 }
 
-/* Whom other participants are, by their certificates; what the coordinator says does not matter. */
+/* Counts a release in this participant's own record, where the terms have noise of that kind. */
+static enum status spend_on(const struct join *join, int64_t round, bool is_record)
+{
+    const uint64_t passes = fed_local_passes(&join->terms, (int64_t)join->samples);
+    struct fed_release release = { .federation = join->terms.federation,
+                                   .is_record = is_record,
+                                   .epsilon =
+                                       fed_policy_epsilon(join->config->policy, is_record),
+                                   .delta = fed_policy_delta(&join->terms) };
+
+    if (!fed_release_of(&join->terms, is_record, passes, &release.entry))
+        return STATUS_OK;
+    release.entry.round = (uint64_t)round;
+    const enum status status = fed_spending_add(join->config->ledger, &release);
+    if (status != STATUS_STOPPED)
+        return status;
+    char why[512]; /* nobody stopped it by hand, and the same command would be refused again */
+    snprintf(why, sizeof why, "%s", status_message());
+    return status_set(STATUS_MISMATCH, why);
+}
+
+static enum status spend(void *arg, int64_t round)
+{
+    TRY(spend_on(arg, round, false));
+    return spend_on(arg, round, true);
+}
+
+/* Peers are identified by certificate and by the policy's list; the coordinator's claims are ignored. */
 static enum status identify(void *context, const void *proof, size_t bytes,
                             uint8_t public_key[SECAGG_PUBLIC])
 {
+    const struct join *join = context;
     struct fed_identity who;
 
-    TRY(fed_trust_check(context, proof, bytes, time(NULL), &who));
+    TRY(fed_trust_check(join->trust, proof, bytes, time(NULL), &who));
     if (who.role != FED_ROLE_PARTICIPANT || !who.has_sign)
         return FAIL(STATUS_MISMATCH, "certificate of %s: is not one of a participant",
                     who.name);
+    TRY(fed_policy_check_peer(join->config->policy, &who));
     memcpy(public_key, who.sign, SECAGG_PUBLIC);
     return STATUS_OK;
 }
@@ -149,7 +180,7 @@ static enum status wait_for_it(struct join *join)
     /* Participants that lost it together do not come back together. */
     const double spread = 0.5 + (double)randombytes_uniform(1000) / 1000;
     if (!fed_stop_sleep(join->pause_s * spread))
-        return FAIL(STATUS_STOPPED, "stopped; the same command goes on");
+        return FAIL(fed_stop_status(), "stopped; the same command goes on");
     return STATUS_OK;
 }
 
@@ -211,7 +242,7 @@ static enum status read_identity(struct join *join)
                     join->config->cert);
     join->identity.proof = join->certificate;
     join->identity.proof_bytes = length;
-    join->secagg = (struct secagg_trust){ .identify = identify, .context = join->trust };
+    join->secagg = (struct secagg_trust){ .identify = identify, .context = join };
     return STATUS_OK;
 }
 
@@ -241,10 +272,11 @@ static enum status open_trust(struct join *join)
 {
     char *revoked;
 
-    /* A list of revoked certificates beside the authority's is heeded. */
+    /* A list of revoked certificates beside the authority's is heeded; only a file that is not there is no list. */
     TRY(fed_beside(join->config->authority, "revoked.pem", &revoked));
-    const enum status status = fed_trust_create(
-        join->config->authority, file_exists(revoked) ? revoked : NULL, &join->trust);
+    const bool is_absent = access(revoked, F_OK) != 0 && errno == ENOENT;
+    const enum status status =
+        fed_trust_create(join->config->authority, is_absent ? NULL : revoked, &join->trust);
     mem_free(revoked);
     return status;
 }
@@ -271,6 +303,9 @@ static enum status make_client(struct join *join)
 
     TRY(join->config->open(join->config->arg, join->name, &join->terms, &join->trainer,
                            &samples, &about));
+    join->samples = samples;
+    TRY(fed_policy_check_records(join->config->policy, &join->terms,
+                                 fed_local_passes(&join->terms, (int64_t)samples)));
     TRY(tell_privacy(join, samples));
     if (file_exists(join->config->state))
         TRY(file_read(join->config->state, STATE_BYTES, &join->state, &join->state_length));
@@ -284,6 +319,7 @@ static enum status make_client(struct join *join)
                                               .open = give_trainer,
                                               .save = save,
                                               .entropy = draw,
+                                              .spend = spend,
                                               .identity = &join->identity,
                                               .trust = &join->secagg };
     return fed_client_create(&config, &join->client);
@@ -331,7 +367,7 @@ static enum status take_part(struct join *join)
         if (step.what == FED_END)
             return STATUS_OK;
         if (fed_stop_asked() || (step.what == FED_SLEEP && !fed_stop_sleep(step.seconds)))
-            return FAIL(STATUS_STOPPED, "stopped; the same command goes on");
+            return FAIL(fed_stop_status(), "stopped; the same command goes on");
         if (step.what == FED_SEND)
             TRY(exchange(join, &step));
         tell_round(join, &told);

@@ -11,7 +11,8 @@ struct fed_join_config {
     const char *url;                               /* https://HOST:PORT */
     const char *cert, *key, *identity, *authority; /* PEM files */
     const char *state;                             /* file with what must survive a restart */
-    const struct fed_policy *policy;               /* NULL: all terms are agreeable */
+    const char *ledger; /* file with the privacy spent, of all federations (spending.h) */
+    const struct fed_policy *policy; /* NULL: all terms are agreeable */
     double give_up_s; /* without a word of the coordinator for so long; 0: never */
     void *arg;        /* of the functions below */
     /* Terms that the policy allows: opens the data, makes the trainer, says how many samples there are and what may be told of

@@ -46,8 +46,10 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
         memcpy(s->skip_columns, config->table->skip_columns, sizeof s->skip_columns);
         memcpy(s->categories, config->table->categories, sizeof s->categories);
     }
-    if (config->table)
+    if (config->table) {
         memcpy(s->fold, config->table->fold, sizeof s->fold);
+        memcpy(s->layout, config->table->layout, sizeof s->layout);
+    }
     s->limit = config->limit;
     s->ranks = s->shards = s->threads = 1;
     s->batch = t->batch > 0 ? t->batch : config->largest > 0 ? config->largest : 1;
@@ -81,6 +83,9 @@ static enum status fill_job(struct fed_job *job, const struct fed_job_config *co
     }
     fill_settings(config, &settings);
     TRY(job_create(&settings, model, config->data ? JOB_TRAIN : JOB_GRAPH, &job->job));
+    if (config->terms->standardize &&
+        config->largest == 0) /* a simulation's second is as its first */
+        job_warn_of_sums(job->job);
     if (config->terms->batch > 0 || config->largest > 0 || !config->data)
         return STATUS_OK;
     settings.batch = source_count(job->job->train); /* all samples at once: now it is known */
@@ -151,7 +156,15 @@ void fed_job_standardize(const struct fed_job *job, const float *statistics)
 enum status fed_part_statistics(const struct fed_job *job, const struct fed_part *part,
                                 float *out)
 {
-    return job_statistics(job->job, part->index, source_count(&part->source), out);
+    const int64_t count = job_statistics_count(job->job);
+    double *sums;
+
+    TRY(mem_alloc((size_t)count, sizeof *sums, &sums));
+    job_statistics(job->job, part->index, source_count(&part->source), sums);
+    for (int64_t i = 0; i < count; i++)
+        out[i] = (float)sums[i];
+    mem_free(sums);
+    return STATUS_OK;
 }
 
 const struct source *fed_job_train(const struct fed_job *job)
@@ -490,10 +503,13 @@ enum status fed_local_save(struct fed_local *local, const float *parameters, con
 enum status fed_local_checkpoint(struct fed_local *local, const float *parameters,
                                  const char *folder, uint64_t rounds)
 {
+    const struct weights_extra extra = { .workers = 1,
+                                         .graph = local->job->job->graph,
+                                         .seed = local->job->terms->seed };
     struct weights_copy *copy;
 
     TRY(set_parameters(local, parameters));
-    TRY(weights_copy_create(local->exec, (struct weights_extra){ .workers = 1 }, &copy));
+    TRY(weights_copy_create(local->exec, extra, &copy));
     weights_copy_take(copy, local->exec);
     const enum status status = weights_copy_save(copy, folder, rounds, "{}", 1);
     weights_copy_destroy(copy);

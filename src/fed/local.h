@@ -24,7 +24,7 @@ struct fed_job_config {
     const struct model *model;     /* NULL: the one that terms->graph says */
     const double *options;         /* of `model`; NULL: its defaults */
     const struct settings
-        *table;       /* how a table is read: label, columns, fold; NULL: as usual */
+        *table;       /* how data are read: label, columns, fold, layout; NULL: as usual */
     const char *data; /* name or path; "": the model's usual; NULL: none, the shape alone */
     int64_t limit;    /* samples used of each split; 0: all */
     int64_t largest;  /* samples of one participant at most; 0: all */

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 
 static const char magic[4] = { 't', 'f', 'e', 'd' };
-enum { VERSION = 1, SECONDS_MOST = 3600 };
+enum { VERSION = 2, SECONDS_MOST = 3600 };
 
 enum field {
     CLIENT = 1,

@@ -96,8 +96,10 @@ struct fed_work {
     int n_vectors;
     float *vector[FED_VECTORS]; /* `length` each; borrowed from who reads */
     size_t length;
-    bool asks_statistics;  /* no training: sums over rows are asked for; there are no vectors */
-    float *statistics;     /* that tables are standardized by; borrowed from who reads */
+    bool asks_statistics; /* no training: sums over rows are asked for; there are no vectors */
+    /* That tables are standardized by; where sums over rows are asked for in a secure round, their ranges, or none: then
+     * ranges are asked for (secure.h). Borrowed from who reads. */
+    float *statistics;
     size_t n_statistics;   /* 0: none */
     const uint8_t *secure; /* secagg's task of this stage; NULL: a plain round */
     size_t secure_length;

@@ -15,6 +15,8 @@
 
 struct fed_policy;
 
+struct fed_identity;
+
 /* One member: its name, what it demands, and whether terms keep it. */
 struct fed_rule {
     const char *name, *help;
@@ -29,6 +31,19 @@ MUST_CHECK enum status fed_policy_parse(const char *text, size_t length,
                                         struct fed_policy **out);
 MUST_CHECK enum status fed_policy_read(const char *path, struct fed_policy **out);
 void fed_policy_destroy(struct fed_policy *policy); /* NULL is allowed */
+
+/* Delta at which a participant counts what it spends: that of the terms, at most 1e-5. */
+double fed_policy_delta(const struct fed_terms *terms);
+/* Epsilon that updates (max_epsilon) or records (max_record_epsilon) may spend in all; INFINITY: the policy does not say.
+ * policy may be NULL. */
+double fed_policy_epsilon(const struct fed_policy *policy, bool is_record);
+/* Schedules of which each record is in `passes` local steps a round; known once the data are. */
+MUST_CHECK enum status fed_policy_check_records(const struct fed_policy *policy,
+                                                const struct fed_terms *terms, uint64_t passes);
+/* May this participant be in a secure round with the policy's owner? Its row `peers` lists names, or names with the key
+ * that signs: "berlin" or "berlin:HEX", 64 hexadecimal digits. STATUS_MISMATCH names the stranger. */
+MUST_CHECK enum status fed_policy_check_peer(const struct fed_policy *policy,
+                                             const struct fed_identity *peer);
 
 /* Are the terms within it? STATUS_MISMATCH names the first demand that they do not keep. */
 MUST_CHECK enum status fed_policy_check(const struct fed_policy *policy,

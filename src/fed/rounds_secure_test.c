@@ -153,8 +153,15 @@ static void lie_about_rows(struct fed_work *work)
     work->most = UINT64_C(1) << 63; /* its vector becomes nothing */
 }
 
-/* One that was told another task than the rest is in no sum: nobody unmasks with it. */
-static void test_who_is_told_another_task_does_not_sign(void)
+/* Weights so large that no unit is active: an update of zeros, so that the sum would be the others' alone. */
+static void lie_about_model(struct fed_work *work)
+{
+    for (size_t i = 0; i < work->length; i++)
+        work->vector[0][i] = 1e30F;
+}
+
+/* All have signed keys for one task of training; who is then sent another one gives nothing. */
+static void test_another_task_than_announced_is_refused(void)
 {
     struct federation federation;
     struct fed_terms terms;
@@ -163,14 +170,13 @@ static void test_who_is_told_another_task_does_not_sign(void)
     terms.secure = true;
     terms.rounds = 1;
     terms.deadline_s = 5;
-    terms.threshold = terms.minimum = 4;
     federation_begin(&federation, &terms, 4);
-    CHECK_OK(federation_take_lie(&federation, lie_about_rows));
-    while (fed_server_round(federation.server) == 0)
-        federation_turn(&federation);
-    CHECK(!fed_server_is_done(federation.server)); /* it is lost */
-    CHECK(strstr(fed_memory_store_audit(federation.store), "these survivors and their task"));
-    federation_run(&federation);
+    CHECK_STATUS(STATUS_MISMATCH, federation_take_lie(&federation, lie_about_rows));
+    CHECK_MESSAGE("another model or other settings than it announced");
+    CHECK_STATUS(STATUS_MISMATCH, federation_take_lie(&federation, lie_about_model));
+    CHECK_MESSAGE("another model or other settings than it announced");
+    federation_run(&federation); /* it may still give what was announced */
+    CHECK_CLOSE(rounds_expected(0, 1, 4, false), federation_parameter(&federation), 1e-5);
     federation_end(&federation);
 }
 
@@ -220,6 +226,7 @@ static void test_a_bad_participant_ends_nobody_else(void)
 
     federation_terms(&terms);
     terms.secure = true;
+    terms.cohort_difference = 1;
     terms.deadline_s = 5;
     terms.rounds = 2;
     federation_begin(&federation, &terms, 4);
@@ -300,6 +307,158 @@ static void test_secure_rounds_need_the_minimum(void)
     federation_end(&federation);
 }
 
+/* Participant `number` is there until the round has its keys and shares, then never again. */
+static void drop_out(struct federation *federation, int number)
+{
+    const int64_t round = fed_server_round(federation->server);
+
+    for (int i = 0; i < 5 && fed_server_round(federation->server) == round; i++)
+        federation_turn(federation);
+    federation->tested[number].is_silent = true;
+}
+
+/* One drops out after a round of all: of the rest, one more is left out, so that the sums differ by two. */
+static void test_sums_differ_by_more_than_one(void)
+{
+    for (int restart = 0; restart < 2; restart++) {
+        struct federation federation;
+        struct fed_terms terms;
+
+        federation_terms(&terms);
+        terms.secure = true;
+        terms.deadline_s = 5;
+        terms.threshold = 3;
+        terms.minimum = 3;
+        terms.rounds = 3;
+        federation_begin(&federation, &terms, 5);
+        while (fed_server_done(federation.server) == 0)
+            federation_turn(&federation);
+        drop_out(&federation, 4);
+        if (restart) { /* the record of sums is kept */
+            federation_restart_server(&federation);
+            for (int i = 0; i < 4; i++)
+                federation_restart_client(&federation, i);
+        }
+        federation_run(&federation);
+        CHECK_INT(3, fed_server_round(federation.server));
+        CHECK_INT(2, federation_metrics(&federation, "\"participants\": 3"));
+        CHECK_INT(1, federation_metrics(&federation, "\"participants\": 5"));
+        federation_end(&federation);
+    }
+}
+
+/* A coordinator that does not heed its terms: no participant signs a set that differs by one, so nothing is unmasked. */
+static void test_participants_refuse_near_sums(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.deadline_s = 5;
+    terms.threshold = terms.minimum = 3;
+    federation_begin(&federation, &terms, 5);
+    federation.terms.cohort_difference = 1; /* its own, after the participants read them */
+    while (fed_server_done(federation.server) == 0)
+        federation_turn(&federation);
+    const float before = federation_parameter(&federation);
+    drop_out(&federation, 4);
+    for (int i = 0; i < 60; i++)
+        federation_turn(&federation);
+    CHECK_INT(1, fed_server_done(federation.server));
+    CHECK(federation_audited(&federation, "is lost") > 0);
+    CHECK(federation_parameter(&federation) == before);
+    federation.tested[4].is_silent = false;
+    federation_run(&federation); /* with all of them it goes on */
+    federation_end(&federation);
+}
+
+/* The task of a round that was given, as one of a later round. */
+static void test_a_repeated_task_is_refused(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+    struct fed_message message;
+    struct fed_buffer keys, reply;
+    struct fed_step step;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.rounds = 2;
+    federation_begin(&federation, &terms, 4);
+    struct fed_client *client = federation.tested[0].client;
+    fed_buffer_init(&keys, 1 << 16);
+    fed_buffer_init(&reply, 1 << 16);
+    CHECK_OK(fed_client_next(client, &step));
+    CHECK_OK(fed_server_answer(federation.server, "p00", step.message, step.length, &keys));
+    CHECK_OK(fed_message_read(keys.data, keys.length, &message));
+    CHECK(message.type == FED_TASK && message.stage == FED_KEYS);
+    CHECK_OK(fed_client_reply(client, keys.data, keys.length));
+    while (fed_server_done(federation.server) == 0)
+        federation_turn(&federation);
+    do {
+        CHECK_OK(fed_client_next(client, &step));
+    } while (step.what != FED_SEND);
+    message.round = 7;
+    fed_message_write(&message, &reply);
+    CHECK_OK(fed_client_reply(client, reply.data, reply.length));
+    CHECK_MESSAGE("an update that it was given in an earlier round");
+    CHECK_OK(fed_client_next(client, &step));
+    CHECK_INT(FED_SLEEP, step.what);
+    fed_buffer_release(&keys);
+    fed_buffer_release(&reply);
+    federation_end(&federation);
+}
+
+/* Elements beyond the range are cut off; the share is told, and a participant gives nothing of which much would be. */
+static void test_what_is_cut_off_is_told(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.rounds = 1;
+    terms.deadline_s = 5;
+    federation_begin(&federation, &terms, 4);
+    federation.tested[2].n_lies = 1;
+    federation.tested[2].lie = 1e6F;
+    federation_run(&federation);
+    CHECK_INT(1, federation_metrics(&federation, "\"cut_off\": 0.0"));
+    federation_end(&federation);
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.range = 0.01;
+    terms.deadline_s = 5;
+    federation_begin(&federation, &terms, 4);
+    for (int i = 0; i < 40; i++)
+        federation_turn(&federation);
+    CHECK_INT(0, fed_server_done(federation.server));
+    CHECK(federation_audited(&federation, "is lost") > 0);
+    federation_end(&federation);
+}
+
+/* A sum beyond what clipped updates add up to. */
+static void test_sums_beyond_the_terms_are_lost(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    federation_begin(&federation, &terms, 4);
+    federation.terms.max_norm = 1e-3; /* the participants do not know it */
+    for (int i = 0; i < 20; i++)
+        federation_turn(&federation);
+    CHECK_INT(0, fed_server_done(federation.server));
+    CHECK(federation_audited(&federation, "a participant lied") > 0);
+    CHECK(federation_parameter(&federation) == 0);
+    federation.terms.max_norm = 0;
+    federation_run(&federation);
+    federation_end(&federation);
+}
+
 /* The same answer of a secure stage again: once in store and audit. */
 static void test_secure_answers_count_once(void)
 {
@@ -330,13 +489,20 @@ const struct test tests[] = {
       .run = test_data_that_change_in_a_round_do_not_stop_it },
     { .name = "numbers that cannot be are refused",
       .run = test_numbers_that_cannot_be_are_refused },
-    { .name = "who is told another task does not sign",
-      .run = test_who_is_told_another_task_does_not_sign },
+    { .name = "another task than was announced is refused",
+      .run = test_another_task_than_announced_is_refused },
     { .name = "secure rounds of too few are left", .run = test_secure_minimum },
     { .name = "a bad participant ends nobody else",
       .run = test_a_bad_participant_ends_nobody_else },
     { .name = "secure rounds that cannot be wait", .run = test_secure_rounds_that_cannot_be },
     { .name = "secure rounds need the minimum", .run = test_secure_rounds_need_the_minimum },
+    { .name = "sums differ by more than one participant",
+      .run = test_sums_differ_by_more_than_one },
+    { .name = "participants refuse sums that are too near",
+      .run = test_participants_refuse_near_sums },
+    { .name = "a repeated task is refused", .run = test_a_repeated_task_is_refused },
+    { .name = "what is cut off is told", .run = test_what_is_cut_off_is_told },
+    { .name = "sums beyond the terms are lost", .run = test_sums_beyond_the_terms_are_lost },
     { .name = "secure answers count once", .run = test_secure_answers_count_once },
     { 0 },
 };

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "base/test.h"
+#include "fed/dp.h"
 #include "fed/rounds_testing.h"
 
 static void test_mean_by_samples(void)
@@ -315,7 +317,8 @@ static void test_statistics(void)
             if (turn % 3 == 0)
                 federation_restart_server(&federation);
         }
-        CHECK_INT(4, fed_server_round(federation.server)); /* it is a round of its own */
+        /* A round of its own; in secure rounds, one for the ranges before it. */
+        CHECK_INT(4 + secure, fed_server_round(federation.server));
         CHECK_CLOSE(rounds_expected(0, 3, 5, false), federation_parameter(&federation),
                     secure ? 1e-5 : 1e-6);
         for (int i = 0; i < 5; i++) {
@@ -326,6 +329,116 @@ static void test_statistics(void)
         }
         CHECK(fed_server_statistics(federation.server)[0] ==
               federation.tested[0].statistics[0]);
+        federation_end(&federation);
+    }
+}
+
+/* Sums of any size are those of a plain round to quantization: nothing is cut off. */
+static void test_secure_statistics_are_plain_ones(struct rng *rng)
+{
+    float plain[TESTED_STATISTICS] = { 0 };
+    double scale[TESTED_STATISTICS];
+
+    for (int i = 0; i < TESTED_STATISTICS; i++)
+        scale[i] =
+            (rng_below(rng, 2) ? 1 : -1) * pow(10, 15e-6 * (double)rng_below(rng, 1000000) - 6);
+    for (int secure = 0; secure < 2; secure++) {
+        struct federation federation;
+        struct fed_terms terms;
+        federation_terms(&terms);
+        terms.standardize = true;
+        terms.secure = secure;
+        terms.rounds = 1;
+        federation_begin(&federation, &terms, 5);
+        memcpy(federation.scale, scale, sizeof scale);
+        federation_run(&federation);
+        const float *sums = fed_server_statistics(federation.server);
+        for (int i = 0; i < TESTED_STATISTICS; i++) {
+            if (secure)
+                CHECK_CLOSE(plain[i], sums[i], 1e-6 * fabs((double)plain[i]));
+            plain[i] = sums[i];
+        }
+        federation_end(&federation);
+    }
+}
+
+static void lie(struct federation *federation, int number, int n, float value)
+{
+    federation->tested[number].n_lies = n;
+    federation->tested[number].lie = value;
+}
+
+/* The largest number of all: its giver is named and left out, every round. */
+static void test_absurd_updates_are_left_out(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    federation_begin(&federation, &terms, 4);
+    lie(&federation, 3, TESTED_LENGTH, 3.4e38F);
+    federation_run(&federation);
+    CHECK_CLOSE(rounds_expected(0, 3, 3, false), federation_parameter(&federation), 1e-6);
+    CHECK_INT(3, federation_audited(&federation, "p03 left out: its update has norm"));
+    federation_end(&federation);
+}
+
+/* With nobody to compare it with, a round is lost; the federation goes on. */
+static void test_absurd_sums_lose_a_round(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    federation_begin(&federation, &terms, 2);
+    lie(&federation, 1, 1, 3.4e38F);
+    while (fed_server_round(federation.server) < 2)
+        federation_turn(&federation);
+    CHECK_INT(0, fed_server_done(federation.server));
+    CHECK_INT(2, federation_audited(&federation, "diverged, or it lied"));
+    lie(&federation, 1, 0, 0);
+    federation_run(&federation);
+    CHECK_CLOSE(rounds_expected(0, 3, 2, false), federation_parameter(&federation), 1e-6);
+    federation_end(&federation);
+}
+
+/* Participants scale their updates to --max-norm; a larger one is refused, and not waited for. */
+static void test_norms_have_a_bound(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.max_norm = 0.5;
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 3);
+    federation_run(&federation);
+    CHECK_CLOSE(0.5, dp_norm(fed_server_parameters(federation.server), TESTED_LENGTH), 1e-3);
+    federation_end(&federation);
+
+    federation_terms(&terms);
+    terms.rounds = 2;
+    federation_begin(&federation, &terms, 3);
+    federation.terms.max_norm = 2; /* the participants do not know it */
+    federation_run_for(&federation, 20);
+    CHECK_INT(0, fed_server_done(federation.server));
+    CHECK(federation_audited(&federation, "p01 refused: the update has norm") > 0);
+    CHECK(federation_audited(&federation, "too few participants") > 1);
+    federation_end(&federation);
+}
+
+/* A participant that claims many samples counts as --max-samples. */
+static void test_samples_have_a_bound(void)
+{
+    for (int secure = 0; secure < 2; secure++) {
+        struct federation federation;
+        struct fed_terms terms;
+        federation_terms(&terms);
+        terms.max_samples = 1;
+        terms.secure = secure;
+        federation_begin(&federation, &terms, 4);
+        federation_run(&federation);
+        CHECK_CLOSE(rounds_expected(0, 3, 4, true), federation_parameter(&federation), 1e-5);
         federation_end(&federation);
     }
 }
@@ -390,6 +503,7 @@ static void test_refused_control_variates(void)
     federation_terms(&terms);
     snprintf(terms.algorithm, sizeof terms.algorithm, "scaffold");
     terms.secure = true;
+    terms.cohort_difference = 1;
     terms.deadline_s = 5;
     terms.rounds = 2;
     federation_begin(&federation, &terms, N);
@@ -703,6 +817,12 @@ const struct test tests[] = {
     { .name = "killed after any message, rounds come to the same", .run = test_restarts },
     { .name = "replies that are lost do no harm", .run = test_lost_replies },
     { .name = "statistics are added up first", .run = test_statistics },
+    { .name = "absurd updates are left out", .run = test_absurd_updates_are_left_out },
+    { .name = "absurd sums lose a round", .run = test_absurd_sums_lose_a_round },
+    { .name = "norms have a bound", .run = test_norms_have_a_bound },
+    { .name = "samples have a bound", .run = test_samples_have_a_bound },
+    { .name = "secure statistics are plain ones",
+      .property = test_secure_statistics_are_plain_ones },
     { .name = "control variates are the paper's", .run = test_control_variates },
     { .name = "late updates count less", .run = test_buffered_rounds },
     { .name = "who is dismissed is not waited for", .run = test_dismissed },

@@ -82,6 +82,8 @@ static enum status train(void *arg, const struct fed_work *work, const float *sh
     for (size_t i = 0; i < TESTED_LENGTH; i++) {
         const float gradient = (work->vector[0][i] - goal) / 4 + (shift ? shift[i] : 0);
         out[i] = work->whole ? gradient : work->vector[0][i] - gradient;
+        if (i < (size_t)tested->n_lies)
+            out[i] = tested->lie;
     }
     return STATUS_OK;
 }
@@ -89,11 +91,14 @@ static enum status train(void *arg, const struct fed_work *work, const float *sh
 /* One row a participant: 1, its goal, the goal's square. */
 static enum status sum_rows(void *arg, float *out)
 {
-    const float goal = (float)((struct tested *)arg)->number + 1;
+    const struct tested *tested = arg;
+    const float goal = (float)tested->number + 1;
 
     out[0] = 1;
     out[1] = goal;
-    out[2] = goal * goal / 16; /* sums of secure rounds have a range */
+    out[2] = goal * goal / 16;
+    for (int i = 0; i < TESTED_STATISTICS && tested->federation->scale[0] != 0; i++)
+        out[i] = (float)(out[i] * tested->federation->scale[i]);
     return STATUS_OK;
 }
 
@@ -283,6 +288,12 @@ void federation_run(struct federation *federation)
     CHECK(fed_server_is_done(federation->server));
 }
 
+void federation_run_for(struct federation *federation, int turns)
+{
+    for (int i = 0; i < turns; i++)
+        federation_turn(federation);
+}
+
 double rounds_expected(double x, int rounds, int n, bool equal)
 {
     for (int r = 0; r < rounds; r++) {
@@ -377,6 +388,28 @@ int federation_audited(const struct federation *federation, const char *what)
          at++)
         count++;
     return count;
+}
+
+struct counted {
+    const char *what;
+    int count;
+};
+
+static enum status count_metrics(void *arg, const char *metrics)
+{
+    struct counted *counted = arg;
+
+    counted->count += strstr(metrics, counted->what) != NULL;
+    return STATUS_OK;
+}
+
+int federation_metrics(const struct federation *federation, const char *what)
+{
+    const struct fed_store store = fed_memory_store(federation->store);
+    struct counted counted = { what, 0 };
+
+    CHECK_OK(store.history(store.arg, count_metrics, &counted));
+    return counted.count;
 }
 
 enum status federation_post_in_vain(struct federation *federation, int number)

@@ -19,8 +19,10 @@ struct tested {
     struct secagg_identity identity;
     uint8_t public_key[SECAGG_PUBLIC];
     uint64_t drawn;
-    bool is_silent;                      /* says nothing */
-    int lost;                            /* samples that it has no more */
+    bool is_silent; /* says nothing */
+    int lost;       /* samples that it has no more */
+    int n_lies;     /* so many parameters become `lie` in its training */
+    float lie;
     float statistics[TESTED_STATISTICS]; /* that it was told to standardize by */
     /* The blob that was saved last. */
     void *state;
@@ -28,6 +30,7 @@ struct tested {
 };
 
 struct federation {
+    double scale[TESTED_STATISTICS]; /* of everybody's sums over rows; zeros: 1 */
     struct fed_terms terms;
     struct fed_memory_store *store;
     struct fed_server *server;
@@ -54,6 +57,7 @@ enum fed_type federation_post(struct federation *federation, int number);
 void federation_turn(struct federation *federation);
 /* Turns until all rounds are done; fails the test after many. */
 void federation_run(struct federation *federation);
+void federation_run_for(struct federation *federation, int turns);
 
 /* What parameter x becomes by so many rounds of all n: every participant goes a quarter of its way. */
 double rounds_expected(double x, int rounds, int n, bool equal);
@@ -61,6 +65,8 @@ double rounds_expected(double x, int rounds, int n, bool equal);
 float federation_parameter(const struct federation *federation);
 /* How often the audit says it. */
 int federation_audited(const struct federation *federation, const char *what);
+/* Rounds in whose metrics `what` occurs. */
+int federation_metrics(const struct federation *federation, const char *what);
 
 /* A message that a participant did not make, in its name. The answer is valid until the next one. */
 void federation_post_as(struct federation *federation, const char *client,

@@ -56,7 +56,7 @@ uint32_t secagg_default_threshold(uint32_t n)
 
 size_t secagg_keys_bytes(size_t proof)
 {
-    return 4 + 2 * KEY + 4 + proof + SIGNATURE;
+    return 4 + HASH + 2 * KEY + 4 + proof + SIGNATURE;
 }
 
 size_t secagg_answer_bytes(const struct secagg_config *config, enum secagg_stage stage,
@@ -159,16 +159,16 @@ void secagg_context(const struct secagg_config *config, uint8_t out[HASH])
     hash_number(&state, config->threshold);
     hash_number(&state, (uint64_t)config->bits);
     hash_number(&state, config->count);
+    crypto_generichash_update(&state, config->agreed, SECAGG_AGREED);
     crypto_generichash_final(&state, out, HASH);
 }
 
-void secagg_keys_digest(const uint8_t context[HASH], const struct secagg_keys *keys,
-                        uint8_t out[HASH])
+void secagg_keys_digest(const struct secagg_keys *keys, uint8_t out[HASH])
 {
     crypto_generichash_state state;
 
     begin_hash(&state, NULL, "tutti secagg keys");
-    crypto_generichash_update(&state, context, HASH);
+    crypto_generichash_update(&state, keys->context, HASH);
     hash_number(&state, keys->number);
     crypto_generichash_update(&state, keys->box, KEY);
     crypto_generichash_update(&state, keys->pair, KEY);
@@ -186,14 +186,13 @@ void secagg_roster_hash(const uint8_t context[HASH], const void *task, size_t by
     crypto_generichash_final(&state, out, HASH);
 }
 
-void secagg_survivors_digest(const uint8_t roster[HASH], const uint8_t bound[SECAGG_BOUND],
-                             const void *task, size_t bytes, uint8_t out[HASH])
+void secagg_survivors_digest(const uint8_t roster[HASH], const void *task, size_t bytes,
+                             uint8_t out[HASH])
 {
     crypto_generichash_state state;
 
     begin_hash(&state, NULL, "tutti secagg survivors");
     crypto_generichash_update(&state, roster, HASH);
-    crypto_generichash_update(&state, bound, SECAGG_BOUND);
     crypto_generichash_update(&state, task, bytes);
     crypto_generichash_final(&state, out, HASH);
 }
@@ -271,10 +270,15 @@ enum status secagg_keys_check(const uint8_t context[HASH], const struct secagg_k
     uint8_t digest[HASH];
 
     TRY(trust->identify(trust->context, keys->proof, keys->proof_bytes, identity));
-    secagg_keys_digest(context, keys, digest);
+    secagg_keys_digest(keys, digest);
     if (crypto_sign_verify_detached(keys->signature, digest, HASH, identity) != 0)
         return FAIL(STATUS_MISMATCH,
-                    "the keys of participant %u are not signed by its identity for this round",
+                    "the keys of participant %u are not signed by its identity", keys->number);
+    if (memcmp(keys->context, context, HASH) != 0)
+        return FAIL(STATUS_MISMATCH,
+                    "participant %u has signed its keys for another round or another task of "
+                    "training than was announced here: the coordinator replays old keys, or "
+                    "announces different models or settings to different participants",
                     keys->number);
     return STATUS_OK;
 }
@@ -284,6 +288,7 @@ enum status secagg_keys_check(const uint8_t context[HASH], const struct secagg_k
 void secagg_put_keys(const struct secagg_keys *keys, struct fed_buffer *out)
 {
     fed_put_u32(out, keys->number);
+    fed_put(out, keys->context, HASH);
     fed_put(out, keys->box, KEY);
     fed_put(out, keys->pair, KEY);
     fed_put_bytes(out, keys->proof, keys->proof_bytes);
@@ -293,6 +298,7 @@ void secagg_put_keys(const struct secagg_keys *keys, struct fed_buffer *out)
 void secagg_take_keys(struct fed_reader *reader, struct secagg_keys *out)
 {
     out->number = fed_take_u32(reader);
+    out->context = fed_take(reader, HASH);
     out->box = fed_take(reader, KEY);
     out->pair = fed_take(reader, KEY);
     out->proof = fed_take_bytes(reader, &out->proof_bytes);

@@ -10,7 +10,7 @@
 #include "fed/secagg_round.h"
 #include "fed/start.h"
 
-enum { MAGIC = 0x42534354 /* "TCSB" */ };
+enum { MAGIC = 0x43534354 /* "TCSC" */ };
 
 /* One of the roster; the participant itself is one, too. */
 struct peer {
@@ -37,8 +37,7 @@ struct secagg_client {
     uint32_t n, self;
     uint8_t (*pair_shares)[SHAMIR_SHARE], (*own_shares)[SHAMIR_SHARE]; /* one a peer */
     bool masked;
-    uint8_t input[HASH];         /* of the vector that was masked */
-    uint8_t bound[SECAGG_BOUND]; /* of what it was made of */
+    uint8_t input[HASH]; /* of the vector that was masked */
 };
 
 static struct peer *find_peer(const struct secagg_client *client, uint32_t number)
@@ -152,6 +151,7 @@ static enum status answer_keys(struct secagg_client *client, const void *words,
                                struct pool *pool, struct fed_buffer *out)
 {
     struct secagg_keys keys = { .number = client->number,
+                                .context = client->context,
                                 .box = client->box_public,
                                 .pair = client->pair_public,
                                 .proof = client->identity.proof,
@@ -160,7 +160,7 @@ static enum status answer_keys(struct secagg_client *client, const void *words,
 
     (void)words;
     (void)pool;
-    secagg_keys_digest(client->context, &keys, digest);
+    secagg_keys_digest(&keys, digest);
     crypto_sign_detached(signature, NULL, digest, HASH, client->identity.secret);
     keys.signature = signature;
     secagg_put_keys(&keys, out);
@@ -353,15 +353,6 @@ static enum status accept_boxes(struct secagg_client *client, const void *task, 
     return fed_reader_end(&reader, "the shares of others");
 }
 
-enum status secagg_client_bind(struct secagg_client *client, const uint8_t task[SECAGG_BOUND])
-{
-    if (client->masked && memcmp(task, client->bound, SECAGG_BOUND) != 0)
-        return FAIL(STATUS_MISMATCH, "round %llu has masked a vector for another task",
-                    (unsigned long long)client->config.round);
-    memcpy(client->bound, task, SECAGG_BOUND);
-    return STATUS_OK;
-}
-
 /* One vector a round. */
 static enum status check_input(struct secagg_client *client, const void *words)
 {
@@ -477,11 +468,22 @@ static enum status answer_signature(struct secagg_client *client, const void *wo
 
     (void)words;
     (void)pool;
-    secagg_survivors_digest(client->roster, client->bound, client->tasks[SECAGG_CONSISTENCY],
+    secagg_survivors_digest(client->roster, client->tasks[SECAGG_CONSISTENCY],
                             client->task_bytes[SECAGG_CONSISTENCY], digest);
     crypto_sign_detached(signature, NULL, digest, HASH, client->identity.secret);
     fed_put(out, signature, SIGNATURE);
     return fed_buffer_status(out);
+}
+
+uint32_t secagg_client_alive(const struct secagg_client *client, uint8_t (*ids)[SECAGG_PUBLIC])
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < client->n; i++) {
+        if (client->peers[i].alive)
+            memcpy(ids[n++], client->peers[i].identity, SECAGG_PUBLIC);
+    }
+    return n;
 }
 
 /* Unmasking ----------------------------------------------------------------------------- */
@@ -505,7 +507,7 @@ static enum status accept_signatures(struct secagg_client *client, const void *t
     if (n < client->config.threshold || n > client->n)
         return FAIL(STATUS_MISMATCH, "%u have signed the set of survivors, at least %u must", n,
                     client->config.threshold);
-    secagg_survivors_digest(client->roster, client->bound, survivors, survivors_bytes, digest);
+    secagg_survivors_digest(client->roster, survivors, survivors_bytes, digest);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t number = fed_take_u32(&reader);
         const uint8_t *signature = fed_take(&reader, SIGNATURE);
@@ -517,8 +519,8 @@ static enum status accept_signatures(struct secagg_client *client, const void *t
         if (!peer || !peer->alive ||
             crypto_sign_verify_detached(signature, digest, HASH, peer->identity) != 0)
             return FAIL(STATUS_MISMATCH,
-                        "the set of survivors, and what they were told, is not signed by "
-                        "participant %u, as is claimed",
+                        "the set of survivors is not signed by participant %u, as the "
+                        "coordinator claims",
                         number);
         last = number;
     }
@@ -603,7 +605,6 @@ enum status secagg_client_save(const struct secagg_client *client, struct fed_bu
     fed_put(out, client->seed, SECAGG_SEED);
     fed_put_u8(out, client->masked);
     fed_put(out, client->input, HASH);
-    fed_put(out, client->bound, SECAGG_BOUND);
     fed_put_u8(out, (uint8_t)client->accepted);
     for (int stage = 0; stage < client->accepted; stage++)
         fed_put_bytes(out, client->tasks[stage], client->task_bytes[stage]);
@@ -634,10 +635,10 @@ enum status secagg_client_load(const struct secagg_config *config,
     const uint32_t magic = fed_take_u32(&reader);
     const uint8_t *context = fed_take(&reader, HASH), *seed = fed_take(&reader, SECAGG_SEED);
     const uint8_t masked = fed_take_u8(&reader);
-    const uint8_t *input = fed_take(&reader, HASH), *bound = fed_take(&reader, SECAGG_BOUND);
+    const uint8_t *input = fed_take(&reader, HASH);
     struct secagg_client *client;
 
-    if (!bound || magic != MAGIC || masked > 1)
+    if (!input || magic != MAGIC || masked > 1)
         return FAIL(STATUS_CORRUPT, "this is no state of secure aggregation");
     TRY(secagg_client_create(config, identity, trust, seed, &client));
     if (memcmp(context, client->context, HASH) != 0) {
@@ -646,7 +647,6 @@ enum status secagg_client_load(const struct secagg_config *config,
     }
     client->masked = masked;
     memcpy(client->input, input, HASH);
-    memcpy(client->bound, bound, SECAGG_BOUND);
     const enum status status = accept_again(client, &reader);
     if (status != STATUS_OK) {
         secagg_client_destroy(client);

@@ -33,7 +33,7 @@ static void test_a_substituted_key_is_refused(void)
     round_run_stages(&round, 1);
     for (uint32_t offset = 4; offset < 4 + 2 * KEY; offset += KEY) { /* box key, pair key */
         round_get_task(&round, 0);
-        memset(keys_in(&round, 2) + offset, 9, KEY);
+        memset(keys_in(&round, 2) + HASH + offset, 9, KEY);
         check_refused(&round, "not signed by its identity");
         round_end(&round);
         round_begin(&round, 5, 4, 32, 4, 1);
@@ -41,7 +41,7 @@ static void test_a_substituted_key_is_refused(void)
     }
     /* Signed, but by an identity that the coordinator made up. */
     round_get_task(&round, 0);
-    memset(keys_in(&round, 2) + 4 + 2 * KEY + 4, 250, 4);
+    memset(keys_in(&round, 2) + 4 + HASH + 2 * KEY + 4, 250, 4);
     check_refused(&round, "nobody is called");
     round_end(&round);
 }
@@ -69,7 +69,7 @@ static void test_keys_of_another_round_are_refused(void)
     round_get_task(&round, 0);
     const size_t bytes = secagg_keys_bytes(4);
     memcpy(keys_in(&round, 3), keys_in(&old, 3), bytes);
-    check_refused(&round, "for this round");
+    check_refused(&round, "replays old keys");
     /* A whole roster of the other round. */
     round_get_task(&round, 1);
     CHECK_STATUS(STATUS_MISMATCH,
@@ -178,31 +178,61 @@ static void test_different_rosters_are_found_out(void)
     round_end(&round);
 }
 
-/* One is told other things to make its vector of than the rest: neither unmasks what the other signed. */
-static void test_different_tasks_are_found_out(void)
+/* Model inconsistency: the victim is announced another model than the rest, whose updates the coordinator can make
+ * nothing. Before anything is masked, everybody refuses the keys of those who signed for the other model. */
+static void announce_to(struct round *round, uint32_t victim, uint32_t n, uint32_t threshold)
 {
-    static const uint8_t common[SECAGG_BOUND] = { 1 }, other[SECAGG_BOUND] = { 2 };
-    struct round round;
+    static const uint8_t seed[SECAGG_SEED] = { 77 };
+    struct secagg_federation *federation = &round->federation;
 
-    round_begin(&round, 5, 4, 32, 4, 1);
-    round_run_stages(&round, 2);
-    for (uint32_t i = 0; i < 5; i++)
-        CHECK_OK(secagg_client_bind(round.federation.clients[i], i == 0 ? other : common));
-    secagg_server_bind(round.federation.server, common);
-    round_run_stages(&round, 1);
-    CHECK_STATUS(STATUS_MISMATCH, secagg_client_bind(round.federation.clients[0], common));
-    CHECK_MESSAGE("for another task");
-    round_get_task(&round, 0);
-    CHECK_OK(round_answer(&round, 0));
-    CHECK_STATUS(STATUS_MISMATCH, round_hear(&round, 0));
-    CHECK_MESSAGE("not of these survivors and their task");
-    round.federation.gone[0] = true;
-    round_run_stages(&round, 1);
-    round_get_task(&round, 1);
-    CHECK_OK(round_answer(&round, 1));
-    CHECK_STATUS(STATUS_MISMATCH, round_answer(&round, 0));
-    CHECK_MESSAGE("and what they were told, is not signed by");
-    round_end(&round);
+    round_begin(round, n, threshold, 32, 4, 1);
+    struct secagg_config config = federation->config;
+    config.agreed[0] = 1;
+    secagg_client_destroy(federation->clients[victim]);
+    CHECK_OK(secagg_client_create(&config, &federation->identities[victim], &federation->trust,
+                                  seed, &federation->clients[victim]));
+}
+
+/* The roster of keys as a coordinator that checks nothing makes it. */
+static void gather_roster(struct round *round, struct fed_buffer *roster)
+{
+    fed_buffer_clear(roster);
+    fed_put_u32(roster, round->federation.n);
+    for (uint32_t i = 0; i < round->federation.n; i++) {
+        round_get_task(round, i);
+        CHECK_OK(round_answer(round, i));
+        fed_put(roster, round->answer.data, round->answer.length);
+    }
+}
+
+static void test_different_models_are_refused_before_masking(void)
+{
+    struct fed_buffer roster, answer;
+
+    fed_buffer_init(&roster, 1 << 20);
+    fed_buffer_init(&answer, 1 << 20);
+    for (uint32_t n = 2; n <= 7; n++) {
+        for (uint32_t threshold = n / 2 + 1 < 2 ? 2 : n / 2 + 1; threshold <= n; threshold++) {
+            struct round round;
+            const uint32_t victim = (n + threshold) % n;
+            announce_to(&round, victim, n, threshold);
+            gather_roster(&round, &roster);
+            for (uint32_t i = 0; i < n; i++) {
+                CHECK_STATUS(STATUS_MISMATCH,
+                             secagg_client_answer(round.federation.clients[i], SECAGG_SHARES,
+                                                  roster.data, roster.length, NULL, NULL,
+                                                  &answer));
+                CHECK_MESSAGE("announces different models or settings to different");
+            }
+            /* An honest coordinator does not take such keys either. */
+            round_get_task(&round, victim);
+            CHECK_OK(round_answer(&round, victim));
+            CHECK_STATUS(STATUS_MISMATCH, round_hear(&round, victim));
+            round_end(&round);
+        }
+    }
+    fed_buffer_release(&roster);
+    fed_buffer_release(&answer);
 }
 
 /* A coordinator that counts fewer than this participant demands; those who gave must be so many. */
@@ -241,13 +271,14 @@ static void test_keys_of_small_order_are_refused(void)
         round_begin(&round, 5, 4, 32, 4, 1);
         struct secagg_federation *federation = &round.federation;
         struct secagg_keys keys = { .number = federation->numbers[0],
+                                    .context = context,
                                     .box = which ? zeros : good,
                                     .pair = which ? good : zeros,
                                     .proof = federation->identities[0].proof,
                                     .proof_bytes = federation->identities[0].proof_bytes,
                                     .signature = signature };
         secagg_context(&federation->config, context);
-        secagg_keys_digest(context, &keys, digest);
+        secagg_keys_digest(&keys, digest);
         crypto_sign_detached(signature, NULL, digest, HASH, federation->identities[0].secret);
         fed_buffer_clear(&round.answer);
         secagg_put_keys(&keys, &round.answer);
@@ -577,8 +608,8 @@ const struct test tests[] = {
     { "a short or foreign roster is refused", test_a_short_or_foreign_roster_is_refused, NULL },
     { "nobody takes part twice", test_nobody_takes_part_twice, NULL },
     { "different rosters are found out", test_different_rosters_are_found_out, NULL },
-    { .name = "participants who are told different tasks do not unmask",
-      .run = test_different_tasks_are_found_out },
+    { .name = "participants who are announced different models refuse each other's keys",
+      .run = test_different_models_are_refused_before_masking },
     { .name = "fewer than the minimum are refused",
       .run = test_fewer_than_the_minimum_are_refused },
     { .name = "keys of small order are refused", .run = test_keys_of_small_order_are_refused },

@@ -6,7 +6,7 @@
  * different rosters can neither read each other's boxes nor cancel each other's masks.
  *
  * Payloads (little-endian, wire.h; lists ascend by number):
- *   keys       number, box key, pair key, proof (length, bytes), signature
+ *   keys       number, context, box key, pair key, proof (length, bytes), signature
  *   roster     n, keys...
  *   shares     commitment, n, (number, box)...             box: share of the pair secret, share of the own mask's seed, sealed
  *   boxes      n, (number, box)...
@@ -35,6 +35,7 @@ enum {
 /* Keys of a participant, signed. Pointers into the payload they came in. */
 struct secagg_keys {
     uint32_t number;
+    const uint8_t *context;    /* HASH bytes: the round and task that the signer was told */
     const uint8_t *box, *pair; /* public: KEY bytes each */
     const uint8_t *proof;
     size_t proof_bytes;
@@ -49,9 +50,9 @@ size_t secagg_keys_bytes(size_t proof);
 
 void secagg_context(const struct secagg_config *config, uint8_t out[HASH]);
 /* What the identity signs. */
-void secagg_keys_digest(const uint8_t context[HASH], const struct secagg_keys *keys,
-                        uint8_t out[HASH]);
-/* Are they signed by the identity that their proof stands for? Then its key. */
+void secagg_keys_digest(const struct secagg_keys *keys, uint8_t out[HASH]);
+/* The key of the identity that signed them for `context`. STATUS_MISMATCH if the signature is not that of the identity in
+ * the proof, or is good for another context: then the signer was told another round or task. */
 MUST_CHECK enum status secagg_keys_check(const uint8_t context[HASH],
                                          const struct secagg_keys *keys,
                                          const struct secagg_trust *trust,
@@ -60,9 +61,9 @@ MUST_CHECK enum status secagg_keys_check(const uint8_t context[HASH],
 MUST_CHECK enum status secagg_keys_usable(const struct secagg_keys *keys);
 void secagg_roster_hash(const uint8_t context[HASH], const void *task, size_t bytes,
                         uint8_t out[HASH]);
-/* What survivors sign: who they are, and what they were told to make their vectors of. */
-void secagg_survivors_digest(const uint8_t roster[HASH], const uint8_t bound[SECAGG_BOUND],
-                             const void *task, size_t bytes, uint8_t out[HASH]);
+/* Survivors sign the roster, and who of it is alive. */
+void secagg_survivors_digest(const uint8_t roster[HASH], const void *task, size_t bytes,
+                             uint8_t out[HASH]);
 void secagg_commitment(const uint8_t roster[HASH], uint32_t number,
                        const uint8_t own_seed[SHAMIR_SECRET], uint8_t out[HASH]);
 

@@ -21,14 +21,22 @@ struct member {
     uint8_t secret[SHAMIR_SECRET]; /* own mask's seed of the alive, pair secret of the dead */
 };
 
+/* A masked vector that is not in the sum yet. */
+struct reserved {
+    uint32_t number;
+    uint8_t *words;
+};
+
 struct secagg_server {
     struct secagg_config config;
     struct secagg_trust trust;
-    uint8_t context[HASH], roster_hash[HASH], bound[SECAGG_BOUND];
+    uint8_t context[HASH], roster_hash[HASH];
     enum secagg_stage stage;
     struct member *members; /* by number, ascending; those who dropped out stay */
     uint32_t n, capacity;
-    uint8_t *sum;                                    /* words, from the first masked vector */
+    uint8_t *sum;             /* words, from the first masked vector */
+    struct reserved *reserve; /* config.reserve of them: the newest vectors, the oldest first */
+    uint32_t n_reserve;
     struct fed_buffer roster, survivors, signatures; /* tasks that are the same for all */
 };
 
@@ -43,6 +51,12 @@ enum status secagg_server_create(const struct secagg_config *config,
     server->config = *config;
     server->trust = *trust;
     secagg_context(config, server->context);
+    const enum status status =
+        mem_alloc((size_t)config->reserve + 1, sizeof *server->reserve, &server->reserve);
+    if (status != STATUS_OK) {
+        mem_free(server);
+        return status;
+    }
     fed_buffer_init(&server->roster, SIZE_MAX / 2);
     fed_buffer_init(&server->survivors, SIZE_MAX / 2);
     fed_buffer_init(&server->signatures, SIZE_MAX / 2);
@@ -62,6 +76,9 @@ void secagg_server_destroy(struct secagg_server *server)
     if (server->members)
         sodium_memzero(server->members, server->n * sizeof(*server->members));
     mem_free(server->members);
+    for (uint32_t i = 0; i < server->n_reserve; i++)
+        mem_free(server->reserve[i].words);
+    mem_free(server->reserve);
     mem_free(server->sum);
     fed_buffer_release(&server->roster);
     fed_buffer_release(&server->survivors);
@@ -111,11 +128,6 @@ uint32_t secagg_server_count(const struct secagg_server *server, enum secagg_sta
     for (uint32_t i = 0; i < server->n; i++)
         count += has_answered(&server->members[i], stage);
     return count;
-}
-
-void secagg_server_bind(struct secagg_server *server, const uint8_t task[SECAGG_BOUND])
-{
-    memcpy(server->bound, task, SECAGG_BOUND);
 }
 
 enum secagg_stage secagg_server_stage(const struct secagg_server *server)
@@ -217,18 +229,53 @@ static const uint8_t *box_for(const struct secagg_server *server, const struct m
     return from->shares + HASH + 4 + i * (4 + BOX) + 4;
 }
 
+static enum status add_vector(struct secagg_server *server, const void *words)
+{
+    if (!server->sum)
+        TRY(mem_alloc(server->config.count, (size_t)(server->config.bits / 8), &server->sum));
+    mask_sum(server->config.bits, server->sum, words, server->config.count);
+    return STATUS_OK;
+}
+
+/* Adds the oldest vector of the reserve to the sum. */
+static enum status add_oldest(struct secagg_server *server)
+{
+    uint8_t *words = server->reserve[0].words;
+
+    TRY(add_vector(server, words));
+    mem_free(words);
+    server->n_reserve--;
+    memmove(server->reserve, server->reserve + 1, server->n_reserve * sizeof *server->reserve);
+    return STATUS_OK;
+}
+
 static enum status hear_masked(struct secagg_server *server, struct member *member,
                                const void *answer, size_t bytes)
 {
     const size_t size = server->config.count * (size_t)(server->config.bits / 8);
 
-    (void)member;
+    uint8_t *copy;
+
     if (bytes != size)
         return FAIL(STATUS_CORRUPT, "a masked vector of %zu bytes, of %zu", bytes, size);
-    if (!server->sum)
-        TRY(mem_alloc(size, 1, &server->sum));
-    mask_sum(server->config.bits, server->sum, answer, server->config.count);
+    if (server->config.reserve == 0)
+        return add_vector(server, answer);
+    TRY(copy_answer(answer, bytes, &copy));
+    if (server->n_reserve == server->config.reserve)
+        TRY(add_oldest(server));
+    server->reserve[server->n_reserve++] =
+        (struct reserved){ .number = member->number, .words = copy };
     return STATUS_OK;
+}
+
+bool secagg_server_leave_out(struct secagg_server *server)
+{
+    if (server->stage != SECAGG_MASKED || server->n_reserve == 0)
+        return false;
+    const struct reserved *last = &server->reserve[--server->n_reserve];
+    find_member(server, last->number)->answered = SECAGG_MASKED;
+    mem_free(last->words);
+    return true;
 }
 
 static enum status hear_signature(struct secagg_server *server, struct member *member,
@@ -238,11 +285,11 @@ static enum status hear_signature(struct secagg_server *server, struct member *m
 
     if (bytes != SIGNATURE)
         return FAIL(STATUS_CORRUPT, "a signature of %zu bytes", bytes);
-    secagg_survivors_digest(server->roster_hash, server->bound, server->survivors.data,
+    secagg_survivors_digest(server->roster_hash, server->survivors.data,
                             server->survivors.length, digest);
     if (crypto_sign_verify_detached(answer, digest, HASH, member->identity) != 0)
         return FAIL(STATUS_MISMATCH,
-                    "the signature of participant %u is not of these survivors and their task",
+                    "the signature of participant %u is not of these survivors",
                     member->number);
     memcpy(member->signature, answer, SIGNATURE);
     return STATUS_OK;
@@ -331,6 +378,14 @@ static void make_survivors(struct secagg_server *server)
     }
 }
 
+static enum status end_vectors(struct secagg_server *server)
+{
+    while (server->n_reserve > 0)
+        TRY(add_oldest(server));
+    make_survivors(server);
+    return STATUS_OK;
+}
+
 static void make_signatures(struct secagg_server *server)
 {
     fed_put_bytes(&server->signatures, server->survivors.data, server->survivors.length);
@@ -355,7 +410,7 @@ enum status secagg_server_close(struct secagg_server *server)
     if (server->stage == SECAGG_KEYS)
         make_roster(server);
     else if (server->stage == SECAGG_MASKED)
-        make_survivors(server);
+        TRY(end_vectors(server));
     else if (server->stage == SECAGG_CONSISTENCY)
         make_signatures(server);
     TRY(fed_buffer_status(&server->roster));

@@ -91,9 +91,11 @@ static enum status add_member(struct fed_server *server, const char *name, uint6
     }
     memmove(&server->members[place + 1], &server->members[place],
             (size_t)(server->n_members - place) * sizeof *server->members);
-    server->members[place] = (struct member){
-        .samples = samples, .seen = -(double)INFINITY, .last_given = -1, .place = -1
-    };
+    server->members[place] = (struct member){ .samples = samples,
+                                              .seen = -(double)INFINITY,
+                                              .last_given = -1,
+                                              .place = -1,
+                                              .refused = -1 };
     snprintf(server->members[place].name, FED_NAME, "%s", name);
     server->n_members++;
     for (int i = 0; i < server->n_cohort; i++)
@@ -179,7 +181,8 @@ size_t fed_server_message_limit(const struct fed_server *server)
     size_t most = work_bytes(server) + TERMS_MOST;
 
     if (server->terms->secure)
-        most += 16 * server->length + ((size_t)1 << 22);
+        most += 16 * server->length + ((size_t)1 << 22) +
+                8 * SECURE_EXPONENTS * server->n_statistics;
     return most;
 }
 
@@ -209,7 +212,7 @@ static enum status reply_task(struct fed_server *server, const struct member *me
 /* Is this member to give something now? */
 static bool is_expected(const struct fed_server *server, const struct member *member)
 {
-    if (!server->is_running)
+    if (!server->is_running || member->refused == server->round)
         return false;
     if (server_is_buffered(server))
         return member->last_given < server->round && !member->gift;
@@ -257,8 +260,8 @@ static bool is_same(const struct member *member, const struct fed_message *messa
 }
 
 /* Keeps a plain update. */
-static enum status keep_gift(struct member *member, int64_t round, const void *bytes,
-                             size_t length)
+static enum status keep_gift(struct member *member, uint64_t samples, int64_t round,
+                             const void *bytes, size_t length)
 {
     uint8_t *copy;
 
@@ -267,7 +270,7 @@ static enum status keep_gift(struct member *member, int64_t round, const void *b
     mem_free(member->gift);
     member->gift = copy;
     member->gift_length = length;
-    member->gift_samples = member->samples;
+    member->gift_samples = samples;
     member->gift_round = round;
     member->is_away = false;
     return STATUS_OK;
@@ -317,7 +320,10 @@ static enum status take_gift(struct fed_server *server, struct member *member,
     if (server->secagg)
         return server_secure_hear(server, member, message->stage, message->payload,
                                   message->payload_length);
-    return keep_gift(member, message->round, message->payload, message->payload_length);
+    TRY(server_check_gift(server, message->payload, message->payload_length,
+                          &member->gift_norm));
+    return keep_gift(member, fed_terms_samples(server->terms, member->samples), message->round,
+                     message->payload, message->payload_length);
 }
 
 /* Is everything there that the open stage waits for? */
@@ -390,6 +396,16 @@ static bool is_theirs(enum status status)
     return status == STATUS_CORRUPT || status == STATUS_MISMATCH || status == STATUS_USAGE;
 }
 
+/* The round does not wait for another one: whoever lies once may lie again. */
+static enum status refuse_gift(struct fed_server *server, struct member *member,
+                               const char *why, struct fed_buffer *reply)
+{
+    if (!server->secagg)
+        member->refused = server->round;
+    TRY(refuse(server, member->name, why, reply));
+    return server->secagg ? STATUS_OK : advance(server);
+}
+
 static enum status answer_give(struct fed_server *server, struct member *member,
                                const struct fed_message *message, struct fed_buffer *reply)
 {
@@ -411,10 +427,11 @@ static enum status answer_give(struct fed_server *server, struct member *member,
     } else if (member->gift) {
         return refuse(server, member->name, "another update was taken before", reply);
     } else {
-        status = server_check_gift(server, message->payload, message->payload_length);
+        double norm;
+        status = server_check_gift(server, message->payload, message->payload_length, &norm);
     }
     if (is_theirs(status))
-        return refuse(server, member->name, status_message(), reply);
+        return refuse_gift(server, member, status_message(), reply);
     TRY(status);
     if (again)
         return reply_with(&ok, reply);
@@ -551,6 +568,13 @@ static enum status dismiss(struct fed_server *server, struct member *member)
     member->is_away = false;
     member->seen = -(double)INFINITY;
     return advance(server);
+}
+
+bool fed_server_is_dismissed(const struct fed_server *server, const char *client)
+{
+    const struct member *member = server_member(server, client);
+
+    return member && member->is_gone;
 }
 
 enum status fed_server_dismiss(struct fed_server *server, const char *client)
@@ -785,6 +809,7 @@ static enum status fill(struct fed_server *server)
     TRY(make_vectors(server));
     TRY(print_terms(server));
     TRY(server_start_privacy(server));
+    TRY(cohorts_create(&server->cohorts));
     TRY(check_secure(server));
     server->stage_since = server->round_since = server->created = config->now(config->arg);
     return replay(server);
@@ -816,6 +841,7 @@ void fed_server_destroy(struct fed_server *server)
     for (int i = 0; i < FED_STATES; i++)
         mem_free(server->state[i]);
     secagg_server_destroy(server->secagg);
+    cohorts_destroy(server->cohorts);
     ledger_destroy(server->ledger);
     strbuf_release(&server->ledger_text);
     codec_destroy(server->codec);
@@ -824,6 +850,7 @@ void fed_server_destroy(struct fed_server *server)
     mem_free(server->control);
     mem_free(server->averages);
     mem_free(server->statistics);
+    mem_free(server->ranges);
     mem_free(server->members);
     mem_free(server->cohort);
     mem_free(server);

@@ -68,6 +68,7 @@ MUST_CHECK enum status fed_server_answer(struct fed_server *server, const char *
 /* A participant does not come back, as its certificate was revoked: no stage waits for it any more, and no round begins with
  * it. What it gave before counts. Who is let in again, by another certificate, is back with its first message. */
 MUST_CHECK enum status fed_server_dismiss(struct fed_server *server, const char *client);
+bool fed_server_is_dismissed(const struct fed_server *server, const char *client);
 /* Ends what is over by time. Call once a second or so, and after a start. */
 MUST_CHECK enum status fed_server_tick(struct fed_server *server);
 

@@ -2,6 +2,7 @@
 /* server_round.c - a round: who takes part, what becomes of their updates. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -106,13 +107,36 @@ static enum status choose(struct fed_server *server, int live, bool *chosen)
     return STATUS_OK;
 }
 
+/* Leaves out members of a cohort that is too near an earlier one, as long as enough stay. STATUS_USAGE: no cohort of these
+ * can be summed. */
+static enum status keep_apart(const struct fed_server *server, int live, bool *chosen)
+{
+    enum status status = server_check_chosen(server, chosen);
+    int count = 0;
+
+    for (int i = 0; i < live; i++)
+        count += chosen[i];
+    /* Any order is as good: who was chosen was drawn already. */
+    for (int i = 0; i < live && status == STATUS_MISMATCH && count > server->terms->minimum;
+         i++) {
+        if (!chosen[i])
+            continue;
+        chosen[i] = false;
+        count--;
+        status = server_check_chosen(server, chosen);
+    }
+    return status == STATUS_MISMATCH ? STATUS_USAGE : status; /* the reason stays */
+}
+
 static enum status write_cohort(struct fed_server *server, int live, struct fed_buffer *out)
 {
     bool *chosen;
     int count = 0;
 
     TRY(mem_alloc((size_t)live, sizeof *chosen, &chosen));
-    const enum status status = choose(server, live, chosen);
+    enum status status = choose(server, live, chosen);
+    if (status == STATUS_OK && server->terms->secure)
+        status = keep_apart(server, live, chosen);
     for (int i = 0; status == STATUS_OK && i < live; i++)
         count += chosen[i];
     const double chance =
@@ -154,7 +178,8 @@ enum status server_take_cohort(struct fed_server *server, const void *bytes, siz
             return FAIL(STATUS_CORRUPT, "the store has a round with somebody unknown");
         member->place = server->n_cohort;
         server->whole += member->samples;
-        server->most = member->samples > server->most ? member->samples : server->most;
+        const uint64_t samples = fed_terms_samples(server->terms, member->samples);
+        server->most = samples > server->most ? samples : server->most;
         server->cohort[server->n_cohort++] = (int)(member - server->members);
     }
     TRY(fed_reader_end(&reader, "cohort"));
@@ -239,6 +264,8 @@ enum status server_begin(struct fed_server *server)
     enum status status = write_cohort(server, live, &cohort);
     if (status == STATUS_OK)
         status = begin_cohort(server, &cohort);
+    else if (status == STATUS_USAGE)
+        status = drop_cohort(server);
     fed_buffer_release(&cohort);
     return status;
 }
@@ -255,8 +282,13 @@ static double local_lr(const struct fed_server *server)
 
 void server_fill_work(const struct fed_server *server, struct fed_work *work)
 {
+    /* A secure round that is tried again is another task: nobody gives the same update twice. */
+    const int64_t lost =
+        server->round - server->done - (server->statistics != NULL) - (server->ranges != NULL);
+    const uint64_t again = server->terms->secure ? (uint64_t)lost << 32 : 0;
+
     *work = (struct fed_work){ .seed = server->terms->seed * 0x9e3779b97f4a7c15U +
-                                       (uint64_t)server->done,
+                                       (uint64_t)server->done + again,
                                .lr = local_lr(server),
                                .clip = server->terms->secure ? server->clip : 0,
                                .n_vectors = server->algorithm->n_vectors,
@@ -269,6 +301,8 @@ void server_fill_work(const struct fed_server *server, struct fed_work *work)
     work->n_statistics = server->statistics ? server->n_statistics : 0;
     if (server->is_running && server_asks_statistics(server)) {
         work->asks_statistics = true;
+        work->statistics = server->ranges;
+        work->n_statistics = server->ranges ? server->n_statistics : 0;
         work->n_vectors = 0;
     }
 }
@@ -284,12 +318,68 @@ static enum status read_gift(struct fed_server *server, const void *bytes, size_
                            server->algorithm->n_vectors, out);
 }
 
-enum status server_check_gift(struct fed_server *server, const void *bytes, size_t length)
+/* Rounding in a codec may add so much to a norm. */
+static const double NORM_MARGIN = 1.01;
+
+enum status server_check_gift(struct fed_server *server, const void *bytes, size_t length,
+                              double *norm)
 {
+    const double most = server->terms->max_norm;
     struct fed_update update;
 
     TRY(read_gift(server, bytes, length, &update));
+    const double found = dp_norm(update.vector[0], update.length);
     fed_update_release(&update);
+    if (most > 0 && !server_asks_statistics(server) && !(found <= most * NORM_MARGIN))
+        return FAIL(STATUS_MISMATCH, "the update has norm %g, the terms allow %g", found, most);
+    *norm = found;
+    return STATUS_OK;
+}
+
+static int compare_norms(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Median of the norms of what was given; n of them. */
+static enum status median_norm(const struct fed_server *server, double *out, int *n)
+{
+    double *norms;
+
+    *n = 0;
+    TRY(mem_alloc((size_t)server->n_members + 1, sizeof *norms, &norms));
+    for (int i = 0; i < server->n_members; i++) {
+        if (server->members[i].gift)
+            norms[(*n)++] = server->members[i].gift_norm;
+    }
+    qsort(norms, (size_t)*n, sizeof *norms, compare_norms);
+    *out = *n > 0 ? norms[*n / 2] : 0;
+    mem_free(norms);
+    return STATUS_OK;
+}
+
+/* An update so many times as large as that of most participants is left out, and its giver named. */
+static const double NORM_OUTLIER = 1e4;
+
+static enum status leave_outliers(struct fed_server *server)
+{
+    double median;
+    int n;
+
+    TRY(median_norm(server, &median, &n));
+    for (int i = 0; i < server->n_members && n >= 3 && median > 0; i++) {
+        struct member *member = &server->members[i];
+        if (!member->gift || member->gift_norm <= NORM_OUTLIER * median)
+            continue;
+        TRY(server_audit(server, member->name,
+                         "left out: its update has norm %g, most have about %g",
+                         member->gift_norm, median));
+        mem_free(member->gift);
+        member->gift = NULL;
+        member->gift_length = 0;
+    }
     return STATUS_OK;
 }
 
@@ -469,11 +559,27 @@ static enum status end_robust(struct fed_server *server, float *update,
 
 /* Moving ----------------------------------------------------------------------------------------- */
 
+/* Elements so large overflow when they are squared or added up over rounds. */
+static const float LARGEST_MOVE = 1e15F;
+
+static bool is_move(const struct fed_server *server, const float *update, const float *control)
+{
+    bool fine = true;
+
+    for (size_t i = 0; i < server->length; i++)
+        fine &=
+            fabsf(update[i]) <= LARGEST_MOVE && (!control || fabsf(control[i]) <= LARGEST_MOVE);
+    return fine;
+}
+
 enum status server_move(struct fed_server *server, const float *update, const float *control,
                         struct round_score *score)
 {
     float *before;
 
+    if (!is_move(server, update, control))
+        return server_lose(server, "the sum of updates has elements that no model can have: a "
+                                   "participant's training diverged, or it lied");
     TRY(mem_alloc(server->length, sizeof *before, &before));
     memcpy(before, server->parameters, server->length * sizeof *before);
     server->algorithm->apply(server->terms, fed_algorithm_lr(server->terms), update,
@@ -596,10 +702,12 @@ enum status server_lose(struct fed_server *server, const char *why)
 
 enum status server_end_plain(struct fed_server *server)
 {
-    const int gifts = count_gifts(server);
     struct round_score score;
     float *update, *control = NULL;
 
+    if (!server_asks_statistics(server) && !server->aggregation.kind->is_robust)
+        TRY(leave_outliers(server));
+    const int gifts = count_gifts(server);
     if (!server_is_buffered(server) && gifts < server->terms->minimum)
         return server_lose(server, "too few participants gave an update in time");
     if (gifts == 0)

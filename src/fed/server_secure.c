@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* server_secure.c - rounds whose updates the coordinator sees the sum of alone. */
 #include <math.h>
+#include <sodium.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -13,20 +14,101 @@ _Static_assert((int)FED_KEYS == (int)SECAGG_KEYS && (int)FED_SHARES == (int)SECA
                    (int)FED_UNMASK == (int)SECAGG_UNMASK,
                "stages have the same numbers");
 
+/* The kind of the round that runs, or comes next. */
+static enum secure_asks what_is_asked(const struct fed_server *server)
+{
+    if (!server_asks_statistics(server))
+        return SECURE_UPDATE;
+    return server->ranges ? SECURE_SUMS : SECURE_RANGES;
+}
+
 enum status server_secure_shape(const struct fed_server *server, uint32_t participants,
                                 struct secure_shape *out)
 {
-    const size_t updates = server_asks_statistics(server)
-                               ? server->n_statistics
-                               : (size_t)server->algorithm->n_vectors * server->length;
+    struct fed_work work;
+    uint8_t agreed[SECAGG_AGREED];
 
+    server_fill_work(server, &work);
+    const size_t updates = what_is_asked(server) == SECURE_UPDATE
+                               ? (size_t)server->algorithm->n_vectors * server->length
+                           : what_is_asked(server) == SECURE_RANGES
+                               ? server->n_statistics * SECURE_EXPONENTS
+                               : server->n_statistics;
+    TRY(secure_work_hash(&work, agreed));
     return secure_shape(server->terms, server->terms_hash, (uint64_t)server->round,
-                        participants, updates, out);
+                        participants, updates, agreed, out);
+}
+
+static void identify(const struct member *member, uint8_t id[COHORTS_ID])
+{
+    crypto_generichash(id, COHORTS_ID, (const uint8_t *)member->name, strlen(member->name),
+                       NULL, 0);
+}
+
+enum status server_check_chosen(const struct fed_server *server, const bool *chosen)
+{
+    uint8_t(*ids)[COHORTS_ID];
+    uint32_t n = 0;
+
+    TRY(mem_alloc((size_t)server->n_members + 1, sizeof *ids, &ids));
+    for (int i = 0, at = 0; i < server->n_members; i++) {
+        if (server_is_live(server, &server->members[i]) && chosen[at++])
+            identify(&server->members[i], ids[n++]);
+    }
+    const enum status status =
+        cohorts_check(server->cohorts, (uint8_t)what_is_asked(server), ids, n,
+                      fed_terms_cohort_difference(server->terms));
+    mem_free(ids);
+    return status;
+}
+
+/* Those whose masked vectors are in the sum, as far as it has come. */
+static uint32_t list_alive(const struct fed_server *server, uint8_t (*ids)[COHORTS_ID])
+{
+    uint32_t n = 0;
+
+    for (int i = 0; i < server->n_cohort; i++) {
+        if (secagg_server_has(server->secagg, (uint32_t)i, SECAGG_MASKED))
+            identify(&server->members[server->cohort[i]], ids[n++]);
+    }
+    return n;
+}
+
+/* Where dropouts bring the set of those who gave too near to an earlier one, leaves out vectors
+ * in reserve. */
+static enum status choose_summed(struct fed_server *server, uint8_t (*ids)[COHORTS_ID])
+{
+    const uint8_t kind = (uint8_t)what_is_asked(server);
+    const uint32_t least = fed_terms_cohort_difference(server->terms);
+
+    for (;;) {
+        const uint32_t n = list_alive(server, ids);
+        if (n < server->terms->minimum || n < server->shape.config.threshold)
+            return FAIL(STATUS_MISMATCH,
+                        "too few participants stay without those whose updates a difference "
+                        "of sums would give away");
+        const enum status status = cohorts_check(server->cohorts, kind, ids, n, least);
+        if (status == STATUS_OK)
+            return cohorts_add(server->cohorts, kind, ids, n);
+        if (status != STATUS_MISMATCH || !secagg_server_leave_out(server->secagg))
+            return status;
+    }
+}
+
+static enum status fix_cohort(struct fed_server *server)
+{
+    uint8_t(*ids)[COHORTS_ID];
+
+    TRY(mem_alloc((size_t)server->n_cohort + 1, sizeof *ids, &ids));
+    const enum status status = choose_summed(server, ids);
+    mem_free(ids);
+    return status;
 }
 
 enum status server_begin_secure(struct fed_server *server)
 {
     TRY(server_secure_shape(server, (uint32_t)server->n_cohort, &server->shape));
+    server->shape.config.reserve = fed_terms_cohort_difference(server->terms) - 1;
     return secagg_server_create(&server->shape.config, server->config.trust, &server->secagg);
 }
 
@@ -56,8 +138,9 @@ enum status server_secure_task(struct fed_server *server, const struct member *m
     if (server->stage == FED_TRAIN)
         return put_training(server, member, out);
     if (server->stage == FED_KEYS) {
-        const struct secure_keys keys = { (uint32_t)server->n_cohort,
-                                          server_asks_statistics(server) };
+        struct secure_keys keys = { .participants = (uint32_t)server->n_cohort,
+                                    .asks = what_is_asked(server) };
+        memcpy(keys.agreed, server->shape.config.agreed, SECAGG_AGREED);
         secure_put_keys(out, &keys);
     }
     return secagg_server_task(server->secagg, (uint32_t)member->place, out);
@@ -95,7 +178,8 @@ bool server_secure_is_complete(const struct fed_server *server)
     return secagg_server_count(server->secagg, stage) == expected;
 }
 
-/* The sum ----------------------------------------------------------------------------------------- */
+/* The sum
+ * ----------------------------------------------------------------------------------------- */
 
 /* Noise where it is due, and what it spends. */
 static enum status make_private(struct fed_server *server, double *values, const double *extra,
@@ -131,7 +215,26 @@ static uint64_t samples_of_survivors(const struct fed_server *server)
     return samples;
 }
 
-/* Moves by a sum of `values`; divides it into `update` and, of control variates, the vector behind it. */
+/* Weights are at most 1 each. Norms are at most max_norm, times the weight, but for the
+ * rounding to steps. */
+static bool is_beyond(const struct fed_server *server, const double *values, double weight,
+                      int survivors)
+{
+    const double step = survivors * server->shape.quantize.step / 2;
+    const double most = server->terms->max_norm;
+    double squares = 0;
+
+    if (!(weight <= survivors * (1 + 1e-6) + step))
+        return true;
+    if (most == 0 || *server->terms->dp)
+        return false;
+    for (size_t i = 0; i < server->length; i++)
+        squares += values[i] * values[i];
+    return !(sqrt(squares) <= 1.001 * weight * most + step * sqrt((double)server->length));
+}
+
+/* Moves by a sum of `values`; divides it into `update` and, of control variates, the vector
+ * behind it. */
 static enum status move_by_sum(struct fed_server *server, double *values, float *update)
 {
     const int survivors = (int)secagg_server_count(server->secagg, SECAGG_MASKED);
@@ -151,6 +254,12 @@ static enum status move_by_sum(struct fed_server *server, double *values, float 
     TRY(status);
     if (!*server->terms->dp)
         read_extras(extra, &score);
+    if (!*server->terms->dp)
+        score.cut_off = extra[SECURE_CUT] / survivors;
+    if (is_beyond(server, values, extra[SECURE_WEIGHT], survivors))
+        return server_lose(server,
+                           "the sum is beyond what updates within the terms add up to: a "
+                           "participant lied");
     const double by = *server->terms->dp ? server->expected : extra[SECURE_WEIGHT];
     if (by <= 0)
         return server_lose(server, "the weights of those who gave something add up to nothing");
@@ -165,13 +274,31 @@ static enum status move_by_sum(struct fed_server *server, double *values, float 
                        &score);
 }
 
-/* Sums over rows went as shares of the rows of the one that has most. */
-static enum status take_secure_statistics(struct fed_server *server, const double *values)
+/* Sums over rows went as shares of their ranges, and of the rows of the one that has most. */
+static enum status take_sums(struct fed_server *server, double *values)
 {
     struct fed_work work;
 
     server_fill_work(server, &work);
+    for (size_t i = 0; i < server->n_statistics; i++)
+        values[i] *= (double)server->ranges[i] / server->terms->range;
     return server_take_statistics(server, values, (double)work.most);
+}
+
+static enum status take_ranges(struct fed_server *server, const void *words)
+{
+    float *ranges;
+
+    TRY(mem_alloc(server->n_statistics, sizeof *ranges, &ranges));
+    const enum status status =
+        secure_take_ranges(words, server->n_statistics, server->shape.config.bits, ranges);
+    if (status != STATUS_OK) {
+        mem_free(ranges);
+        return status == STATUS_MISMATCH ? server_lose(server, status_message()) : status;
+    }
+    server->ranges = ranges;
+    TRY(server_audit(server, "", "has the ranges of %zu sums over rows", server->n_statistics));
+    return server_commit(server, NULL, NULL);
 }
 
 static enum status end_secure(struct fed_server *server)
@@ -192,25 +319,14 @@ static enum status end_secure(struct fed_server *server)
         status = server_lose(server, status_message());
     } else if (status == STATUS_OK) {
         quantize_decode(&server->shape.quantize, words, count, values);
-        status = server_asks_statistics(server) ? take_secure_statistics(server, values)
-                                                : move_by_sum(server, values, update);
+        status = what_is_asked(server) == SECURE_UPDATE ? move_by_sum(server, values, update)
+                 : what_is_asked(server) == SECURE_SUMS ? take_sums(server, values)
+                                                        : take_ranges(server, words);
     }
     mem_free(words);
     mem_free(values);
     mem_free(update);
     return status;
-}
-
-/* All are told the same to train from: their signatures say so. */
-static enum status bind_training(struct fed_server *server)
-{
-    uint8_t told[SECAGG_BOUND];
-    struct fed_work work;
-
-    server_fill_work(server, &work);
-    TRY(secure_work_hash(&work, told));
-    secagg_server_bind(server->secagg, told);
-    return STATUS_OK;
 }
 
 enum status server_secure_close(struct fed_server *server)
@@ -220,14 +336,14 @@ enum status server_secure_close(struct fed_server *server)
     if (stage <= SECAGG_MASKED &&
         secagg_server_count(server->secagg, stage) < server->terms->minimum)
         return server_lose(server, "too few participants gave an update in time");
-    const enum status status = secagg_server_close(server->secagg);
+    enum status status = stage == SECAGG_MASKED ? fix_cohort(server) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = secagg_server_close(server->secagg);
     if (status == STATUS_MISMATCH)
         return server_lose(server, status_message());
     TRY(status);
     if (secagg_server_stage(server->secagg) == SECAGG_STAGES)
         return end_secure(server);
-    if (secagg_server_stage(server->secagg) == SECAGG_MASKED)
-        TRY(bind_training(server));
     server->stage = (enum fed_stage)secagg_server_stage(server->secagg);
     server->stage_since = server->config.now(server->config.arg);
     return STATUS_OK;

@@ -10,13 +10,16 @@
 #include "base/mem.h"
 #include "fed/wire.h"
 
-static const char magic[8] = "tfstate1";
+static const char magic[8] = "tfstate2";
+/* Without a record of cohorts. */
+static const char old_magic[8] = "tfstate1";
 
 static size_t state_bytes(const struct fed_server *server)
 {
     return (server->config.length + (size_t)(FED_STATES + 2) * server->length) * sizeof(float) +
-           server->n_statistics * sizeof(float) + (size_t)server->n_members * (FED_NAME + 24) +
-           server->ledger_text.length + 4096;
+           2 * server->n_statistics * sizeof(float) +
+           (size_t)server->n_members * (FED_NAME + 24) + server->ledger_text.length + 4096 +
+           COHORTS_BYTES;
 }
 
 static void write_state(const struct fed_server *server, struct fed_buffer *out)
@@ -43,6 +46,10 @@ static void write_state(const struct fed_server *server, struct fed_buffer *out)
         fed_put_u64(out, server->members[i].samples);
         fed_put_u64(out, (uint64_t)server->members[i].last_given);
     }
+    cohorts_write(server->cohorts, out);
+    fed_put_u8(out, server->ranges != NULL);
+    if (server->ranges)
+        fed_put_floats(out, server->ranges, server->n_statistics);
 }
 
 /* A ledger is a line an entry. */
@@ -82,7 +89,7 @@ static enum status read_members(struct fed_server *server, struct fed_reader *re
     const uint32_t count = fed_take_u32(reader);
 
     for (uint32_t i = 0; i < count && !reader->failed; i++) {
-        struct member member = { .seen = -(double)INFINITY, .place = -1 };
+        struct member member = { .seen = -(double)INFINITY, .place = -1, .refused = -1 };
         fed_take_text(reader, member.name, sizeof member.name);
         member.samples = fed_take_u64(reader);
         member.last_given = (int64_t)fed_take_u64(reader);
@@ -96,7 +103,18 @@ static enum status read_members(struct fed_server *server, struct fed_reader *re
         }
         server->members[server->n_members++] = member; /* they were written in their order */
     }
-    return fed_reader_end(reader, "state");
+    return STATUS_OK;
+}
+
+/* Records that secure rounds keep of each other. */
+static enum status read_sums(struct fed_server *server, struct fed_reader *reader)
+{
+    TRY(cohorts_read(server->cohorts, reader));
+    if (!fed_take_u8(reader))
+        return STATUS_OK;
+    TRY(mem_alloc(server->n_statistics, sizeof *server->ranges, &server->ranges));
+    fed_take_floats(reader, server->ranges, server->n_statistics);
+    return STATUS_OK;
 }
 
 enum status server_load(struct fed_server *server, const struct fed_commit *commit)
@@ -106,7 +124,8 @@ enum status server_load(struct fed_server *server, const struct fed_commit *comm
     char federation[FED_TEXT];
     size_t ledger_length;
 
-    if (!head || memcmp(head, magic, sizeof magic) != 0)
+    const bool is_old = head && memcmp(head, old_magic, sizeof old_magic) == 0;
+    if (!head || (!is_old && memcmp(head, magic, sizeof magic) != 0))
         return FAIL(STATUS_CORRUPT, "the store's state is none of this program");
     fed_take_text(&reader, federation, sizeof federation);
     if (strcmp(federation, server->terms->federation) != 0)
@@ -122,7 +141,10 @@ enum status server_load(struct fed_server *server, const struct fed_commit *comm
         TRY(read_ledger(server, ledger, ledger_length));
     TRY(read_vectors(server, &reader));
     server_tell_statistics(server);
-    return read_members(server, &reader);
+    TRY(read_members(server, &reader));
+    if (!is_old)
+        TRY(read_sums(server, &reader));
+    return fed_reader_end(&reader, "state");
 }
 
 static void add_number(struct strbuf *out, const char *key, double number)
@@ -148,6 +170,8 @@ static void print_score(const struct fed_server *server, const struct round_scor
     add_number(out, "update_norm", score->norm);
     if (*server->terms->dp)
         add_number(out, "clip", score->clip);
+    if (score->cut_off > 0)
+        add_number(out, "cut_off", score->cut_off);
 }
 
 static void print_metrics(const struct fed_server *server, const struct round_score *score,

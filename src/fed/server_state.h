@@ -9,6 +9,7 @@
 
 #include "fed/accountant.h"
 #include "fed/algorithm.h"
+#include "fed/cohorts.h"
 #include "fed/dp.h"
 #include "fed/secure.h"
 #include "fed/server.h"
@@ -31,6 +32,9 @@ struct member {
     size_t gift_length;
     uint64_t gift_samples; /* that it was made from */
     int64_t gift_round;    /* fedbuff: of the parameters that it is an update of */
+    double gift_norm;
+    int64_t
+        refused; /* the last round in which its update was refused: it is not asked again; -1: none */
 };
 
 /* What a round is remembered by. */
@@ -40,6 +44,8 @@ struct round_score {
     double loss, accuracy;         /* training; NaN: unknown */
     double val_loss, val_accuracy; /* of participants */
     double norm;                   /* of the mean update */
+    double
+        cut_off; /* secure rounds: share of the elements of updates that were cut off at the range */
     double clip;
 };
 
@@ -58,6 +64,7 @@ struct fed_server {
     struct fed_range *averages;
     int n_averages;
     float *statistics;   /* NULL: not known, or not asked for */
+    float *ranges;       /* of secure sums over rows; NULL: not known, or not needed */
     size_t n_statistics; /* 0: not asked for */
 
     struct member *members;
@@ -75,6 +82,7 @@ struct fed_server {
     double round_since;
     struct secagg_server *secagg; /* of a secure round */
     struct secure_shape shape;
+    struct cohorts *cohorts; /* sets of members whose sums were asked for */
     bool is_replaying;
     bool
         closes; /* replaying: the open stage was closed by its deadline, after what was replayed so far */
@@ -120,9 +128,9 @@ MUST_CHECK enum status server_take_cohort(struct fed_server *server, const void 
                                           size_t length);
 /* Numbers of the round's local training. */
 void server_fill_work(const struct fed_server *server, struct fed_work *work);
-/* Is this a legal update of the round? */
+/* Is this a legal update of the round? Then its norm. */
 MUST_CHECK enum status server_check_gift(struct fed_server *server, const void *bytes,
-                                         size_t length);
+                                         size_t length, double *norm);
 /* The stage train of a plain round is over. */
 MUST_CHECK enum status server_end_plain(struct fed_server *server);
 /* Moves the model by the mean of updates, and of changes of control variates. */
@@ -163,6 +171,9 @@ MUST_CHECK enum status server_spend(struct fed_server *server, double multiplier
 MUST_CHECK enum status server_secure_shape(const struct fed_server *server,
                                            uint32_t participants, struct secure_shape *out);
 MUST_CHECK enum status server_begin_secure(struct fed_server *server);
+/* May the live members that are marked be summed, beside the sums of earlier rounds? STATUS_MISMATCH: not, with the
+ * reason. */
+MUST_CHECK enum status server_check_chosen(const struct fed_server *server, const bool *chosen);
 /* The task of the open stage for a member; appended. */
 MUST_CHECK enum status server_secure_task(struct fed_server *server,
                                           const struct member *member, struct fed_buffer *out);

@@ -483,6 +483,7 @@ static enum status make_jobs(struct simulation *s)
     int64_t largest = 0;
 
     TRY(fed_job_create(&job, &s->base));
+    TRY(job_check_classes(fed_job_base(s->base)));
     TRY(fed_job_print_graph(s->base, &config->terms->graph));
     TRY(fed_partition(config->partition, fed_job_train(s->base), config->participants,
                       config->terms->seed, &s->parts));

@@ -155,9 +155,9 @@ static void show_progress(const struct simulate_folder *folder, const char *lost
     if (lost)
         fprintf(stderr, "  lost: %s", lost);
     if (isfinite(s->train_loss))
-        fprintf(stderr, "  train loss %.4f", s->train_loss);
+        fprintf(stderr, "  training loss %.4f", s->train_loss);
     if (isfinite(s->val_accuracy))
-        fprintf(stderr, "  test accuracy %.2f%%", 100 * s->val_accuracy);
+        fprintf(stderr, "  validation accuracy %.2f%%", 100 * s->val_accuracy);
     if (isfinite(s->epsilon))
         fprintf(stderr, "  epsilon %.3f", s->epsilon);
     fprintf(stderr, "  %.1f s\n", clock_seconds() - folder->began);

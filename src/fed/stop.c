@@ -10,12 +10,13 @@
 enum { SLICE_MS = 50 };
 
 static volatile sig_atomic_t asked;
-static struct sigaction old_int, old_term;
+static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
+enum { NUMBERS = sizeof numbers / sizeof *numbers };
+static struct sigaction old[NUMBERS];
 
 static void ask(int number)
 {
-    (void)number;
-    asked = 1;
+    asked = number;
 }
 
 void fed_stop_begin(void)
@@ -23,19 +24,27 @@ void fed_stop_begin(void)
     const struct sigaction action = { .sa_handler = ask, .sa_flags = (int)SA_RESETHAND };
 
     asked = 0;
-    sigaction(SIGINT, &action, &old_int);
-    sigaction(SIGTERM, &action, &old_term);
+    for (int i = 0; i < NUMBERS; i++) {
+        sigaction(numbers[i], &action, &old[i]);
+        if (numbers[i] == SIGHUP && old[i].sa_handler == SIG_IGN) /* nohup has its way */
+            sigaction(SIGHUP, &old[i], NULL);
+    }
 }
 
 void fed_stop_end(void)
 {
-    sigaction(SIGINT, &old_int, NULL);
-    sigaction(SIGTERM, &old_term, NULL);
+    for (int i = 0; i < NUMBERS; i++)
+        sigaction(numbers[i], &old[i], NULL);
 }
 
 bool fed_stop_asked(void)
 {
-    return asked;
+    return asked != 0;
+}
+
+enum status fed_stop_status(void)
+{
+    return asked == SIGINT || asked == 0 ? STATUS_STOPPED : STATUS_PREEMPTED;
 }
 
 bool fed_stop_sleep(double seconds)

@@ -51,6 +51,20 @@ void fed_terms_init(struct fed_terms *terms)
     };
 }
 
+uint32_t fed_terms_cohort_difference(const struct fed_terms *terms)
+{
+    if (terms->cohort_difference > 0)
+        return (uint32_t)terms->cohort_difference;
+    return terms->secure && !*terms->dp ? 2 : 1;
+}
+
+uint64_t fed_terms_samples(const struct fed_terms *terms, uint64_t samples)
+{
+    const uint64_t most = (uint64_t)terms->max_samples;
+
+    return most > 0 && samples > most ? most : samples;
+}
+
 void fed_terms_release(struct fed_terms *terms)
 {
     mem_free(terms->graph);
@@ -408,6 +422,15 @@ static enum status check_pairs(const struct fed_terms *t)
         { t->clip > 0 && !*t->dp, "--dp-clip needs --dp", "central or distributed" },
         { t->noise > 0 && !*t->dp, "--dp-noise needs --dp", "central or distributed" },
         { t->clip_quantile > 0 && !*t->dp, "--dp-quantile needs --dp", "central" },
+        { t->cohort_difference > 0 && !t->secure, "--cohort-difference needs --secure",
+          "else the coordinator sees each update" },
+        { t->cohort_difference > t->minimum, "--cohort-difference above --min-participants",
+          "rounds of so few would differ by less" },
+        { t->max_norm > 0 && *t->dp, "--max-norm and --dp", "--dp-clip is that norm" },
+        { t->max_norm > 0 && *t->compress, "--max-norm and --compress",
+          "error feedback would let an update past its norm" },
+        { t->max_samples > 0 && strcmp(t->weighting, "samples") != 0,
+          "--max-samples needs --weighting samples", "equal weights count no samples" },
         { t->lr_decay < 1 && !isfinite(t->lr), "--lr-decay needs --lr", "to be a share of it" },
     };
 

@@ -49,13 +49,16 @@ struct fed_terms {
     int64_t buffer;           /* fedbuff: updates a round */
     char weighting[FED_TEXT]; /* samples | equal */
     char aggregate[FED_TEXT]; /* mean | median | trimmed:B | krum:F | multikrum:F,M */
+    double max_norm;          /* of an update; 0: any */
+    int64_t max_samples;      /* by which an update counts at most; 0: any number */
     char compress[FED_TEXT];  /* of updates: bf16 | int8 | topk:RATIO; "": none */
     bool personal_head;
     /* Secure aggregation. */
     bool secure;
-    int64_t threshold; /* 0: two thirds of a round's participants, rounded up */
-    double range;      /* updates are clipped to [-range, range] element by element */
-    int64_t bits;      /* of the ring: 32 or 64 */
+    int64_t threshold;         /* 0: two thirds of a round's participants, rounded up */
+    int64_t cohort_difference; /* 0: by fed_terms_cohort_difference */
+    double range;              /* updates are clipped to [-range, range] element by element */
+    int64_t bits;              /* of the ring: 32 or 64 */
     /* Differential privacy. */
     char dp[FED_TEXT];             /* "" | central | distributed */
     double clip, noise;            /* L2 norm of an update; noise multiplier */
@@ -90,6 +93,11 @@ void fed_terms_release(struct fed_terms *terms);
 MUST_CHECK enum status fed_terms_set(struct fed_terms *terms, const struct fed_flag *flag,
                                      const char *text);
 const struct fed_flag *fed_flag_find(const char *name); /* NULL: unknown */
+/* Sums of different rounds are over equal sets of participants, or over sets that differ by at least so many members
+ * (cohorts.h): as the terms say, else 2 in secure rounds without differential privacy, whose sums are exact, and 1. */
+uint32_t fed_terms_cohort_difference(const struct fed_terms *terms);
+/* The samples by which a participant that has so many counts. */
+uint64_t fed_terms_samples(const struct fed_terms *terms, uint64_t samples);
 /* Do they make sense together? Refuses, with the reason, what cannot be: by who announces and who reads them. */
 MUST_CHECK enum status fed_terms_check(const struct fed_terms *terms);
 

@@ -255,14 +255,13 @@ void fed_trust_destroy(struct fed_trust *trust)
     mem_free(trust);
 }
 
-int fed_trust_changes(struct fed_trust *trust)
+enum status fed_trust_changes(struct fed_trust *trust, int *out)
 {
     pthread_mutex_lock(&trust->lock);
     const enum status status = read_revoked(trust);
-    const int changes = trust->changes;
+    *out = trust->changes;
     pthread_mutex_unlock(&trust->lock);
-    (void)status; /* a list that cannot be read is told to who is refused for it */
-    return changes;
+    return status;
 }
 
 static enum status read_serial(gnutls_x509_crt_t crt, char out[FED_SERIAL_TEXT])

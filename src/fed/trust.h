@@ -48,8 +48,9 @@ MUST_CHECK enum status fed_trust_create(const char *authority_path, const char *
                                         struct fed_trust **out);
 void fed_trust_destroy(struct fed_trust *trust);
 
-/* Another number than before: the list of revoked certificates is another one. */
-int fed_trust_changes(struct fed_trust *trust);
+/* *out is another number than before if the list of revoked certificates is another one. Fails if the list cannot be
+ * read: then everybody is refused until it can. */
+MUST_CHECK enum status fed_trust_changes(struct fed_trust *trust, int *out);
 
 #define FED_ANY_TIME ((time_t)-1)
 
