@@ -283,6 +283,133 @@ static void test_a_rank_that_dies_at_a_gather_is_named_on_every_rank(void)
     CHECK_INT(3 * 4, kill_everywhere(&victim)); /* ranks; forward and backward of two steps */
 }
 
+/* Workers that the others can do without ------------------------------------------------ */
+
+/* Up to two ranks that die, each before a push, a question to servers, or what it says at the end. */
+struct loss {
+    int rank[2], point[2];
+    int seen;
+};
+
+static void die_if_told(void *arg, int rank, const char *point)
+{
+    struct loss *loss = arg;
+
+    (void)point;
+    for (int i = 0; i < 2; i++) {
+        if (loss->rank[i] == rank && loss->point[i] == loss->seen)
+            kill(getpid(), SIGKILL);
+    }
+    loss->seen++; /* a process has one rank */
+}
+
+/* What standard error has had since `file` took its place; at most `bytes` of it. */
+static int take_errors(FILE *file)
+{
+    const int old = dup(STDERR_FILENO);
+
+    fflush(stderr);
+    CHECK(old >= 0 && ftruncate(fileno(file), 0) == 0);
+    rewind(file);
+    CHECK(dup2(fileno(file), STDERR_FILENO) >= 0);
+    return old;
+}
+
+static void give_errors_back(FILE *file, int old, char *text, size_t bytes)
+{
+    fflush(stderr);
+    CHECK(dup2(old, STDERR_FILENO) >= 0);
+    close(old);
+    rewind(file);
+    text[fread(text, 1, bytes - 1, file)] = '\0';
+}
+
+enum { LOSS_STEPS = 3 };
+
+/* How many died. */
+static int run_with_loss(const struct settings *settings, struct loss loss, FILE *file)
+{
+    const struct train_hooks hooks = { .overwrite = true,
+                                       .at_meeting = die_if_told,
+                                       .at_meeting_arg = &loss };
+    struct train_result result = { .steps = 0 };
+    struct job *job;
+    char text[4096];
+    int deaths = 0;
+
+    CHECK_OK(job_create(settings, NULL, JOB_TRAIN, &job));
+    const int old = take_errors(file);
+    const enum status status = train_run(job, &hooks, &result);
+    give_errors_back(file, old, text, sizeof text);
+    job_destroy(job);
+    if (status != STATUS_OK || result.steps != LOSS_STEPS)
+        test_fail(__FILE__, __LINE__, "rank %d dies at point %d, rank %d at point %d: %s: %s",
+                  loss.rank[0], loss.point[0], loss.rank[1], loss.point[1], status_name(status),
+                  status == STATUS_OK ? "fewer steps" : status_message());
+    for (const char *at = text; (at = strstr(at, "the others go on")) != NULL; at++)
+        deaths++;
+    return deaths;
+}
+
+/* Lets a rank die at each of its points, and before that another one, if it is one, early in its first step. Gives how
+ * many points there were. */
+static int lose_everywhere(const struct settings *settings, int rank, int other, FILE *file)
+{
+    enum { MOST = 64, EARLY = 4 };
+
+    for (int point = 0; point < MOST; point++) {
+        const struct loss loss = { .rank = { rank, other }, .point = { point, EARLY } };
+        if (run_with_loss(settings, loss, file) == (other >= 0))
+            return point;
+    }
+    return MOST;
+}
+
+static void test_a_worker_that_others_can_do_without_may_die_anywhere(void)
+{
+    static const struct {
+        const char *strategy;
+        int spares, rank, other;
+        bool trace;
+        int least; /* points */
+    } cases[] = {
+        { "asgd", 1, 1, -1, false, 10 },
+        { "asgd", 1, 2, -1, false, 3 }, /* the spare, which nobody needs, */
+        { "asgd", 1, 2, 1, false, 3 },  /* or which is in the place of another */
+        { "ssp", 1, 1, -1, true, 10 },
+        { "asgd", 0, 1, -1, true, 10 },
+        { "easgd", 0, 1, -1, false, 6 },
+    };
+    char data[256], out[256];
+    struct settings settings;
+    struct rng rng;
+    const struct data_testing_set set = {
+        .train = 48, .test = 6, .rows = 8, .columns = 8, .classes = 3
+    };
+    FILE *file = tmpfile();
+
+    CHECK(file != NULL);
+    snprintf(data, sizeof data, "%s/data", test_folder());
+    snprintf(out, sizeof out, "%s/run", test_folder());
+    CHECK_OK(file_make_folder(data));
+    rng_init(&rng, 1, 1);
+    data_testing_make(&rng, data, &set);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        small_settings(&settings, data, out);
+        snprintf(settings.model, sizeof settings.model, "mlp");
+        snprintf(settings.strategy, sizeof settings.strategy, "%s", cases[i].strategy);
+        settings.checkpoint_every = 0;
+        settings.ranks = 2;
+        settings.shards = 2;
+        settings.spares = cases[i].spares;
+        settings.trace = cases[i].trace;
+        settings.steps = LOSS_STEPS;
+        const int points = lose_everywhere(&settings, cases[i].rank, cases[i].other, file);
+        CHECK(points >= cases[i].least && points < 64);
+    }
+    fclose(file);
+}
+
 const struct test tests[] = {
     { .name = "refused memory is reported wherever it happens",
       .run = test_refused_memory_is_reported_wherever_it_happens },
@@ -290,6 +417,8 @@ const struct test tests[] = {
       .run = test_a_rank_that_dies_anywhere_is_named_on_every_rank },
     { .name = "a rank that loops is named with collective, tensor and step",
       .run = test_a_rank_that_loops_is_named_with_collective_tensor_and_step },
+    { .name = "a worker that others can do without may die anywhere",
+      .run = test_a_worker_that_others_can_do_without_may_die_anywhere },
     { .name = "a rank that dies at a gather is named on every rank",
       .run = test_a_rank_that_dies_at_a_gather_is_named_on_every_rank },
     { 0 },

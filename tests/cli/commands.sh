@@ -14,6 +14,10 @@ for command in train eval generate graph bench report compare models strategies 
     says usage:
     works "$tutti" help "$command"
 done
+works "$tutti" train --help
+says 'graph file' && says '--flip .*probability 1/2' && says '--sync .*local:H' && says '--meet .*allreduce'
+grep -q 'every other image' out.txt && complain "train --help: --flip says every other image"
+grep -nE ' $|^  --.{27,} {2}[a-z]' out.txt && complain "train --help: a flag runs into its text, or a space ends a line"
 works "$tutti" help --help && says 'tutti COMMAND'
 for command in simulate coordinator join; do
     works "$tutti" fed "$command" --help
@@ -26,6 +30,9 @@ works "$tutti" models cnn && says '421642' && says 'dropout' && says 'conv2d' &&
 works env LC_ALL=C "$tutti" models "$root/examples/my_model.c" && says '^  o-+  pool1' && says '^  o-+  skip'
 works env LC_ALL=C.UTF-8 "$tutti" models "$root/examples/my_model.c" && says '●─╯  skip'
 works "$tutti" models cnn --svg cnn.svg && says cnn.svg
+works "$tutti" models gpt --size 124m --vocab 50257 --length 1024 && says 124439808 && says '; 124m)' && says '1024 tokens of 50257'
+works "$tutti" models gpt --layers 2 --width 64 --heads 2 --json && says '"name": "layers", "value": 2'
+works "$tutti" models --help && says 'own options are flags'
 grep -q '<svg' cnn.svg || complain "models --svg draws nothing"
 works "$tutti" models cnn --json
 python3 - <<'PY' || complain "models --json"
@@ -182,5 +189,7 @@ PY
 # The manual is well-formed.
 if command -v groff >/dev/null; then
     [ -z "$(groff -man -Tutf8 -ww -z "$root/docs/man/tutti.1" 2>&1)" ] || complain "docs/man/tutti.1: $(groff -man -Tutf8 -ww -z "$root/docs/man/tutti.1" 2>&1 | head -3)"
+else
+    leave_out "the manual: no groff"
 fi
 finish

@@ -76,4 +76,26 @@ same "nbow, dense" dense-1 dense-2
 train half "${gpt[@]}" --shards 4 --threads 1 --checkpoint-every 5 --steps 5
 "$tutti" train --resume half --steps 12 --strategy mirrored -n 2 --quiet || complain "resume of gpt"
 same "gpt, resumed" gpt-1 half
+
+# From a graph file of its own every model trains, is evaluated and goes on with the same bits.
+for what in 'documents:nbow --dim 24' 'documents:textcnn --dim 16 --filters 12' 'pairs:seq2seq --hidden 24 --embedding 16' \
+    'pairs:seq2seq --hidden 24 --embedding 16 --attention bahdanau' 'plain/input.txt:gpt --width 32 --layers 1 --heads 2 --length 24' \
+    'plain/input.txt:bert --size tiny --width 32 --length 24'; do
+    data=./${what%%:*} model=${what#*:}
+    length=$(grep -o -- '--length [0-9]*' <<<"$model")
+    rm -rf zoo file
+    # shellcheck disable=SC2086 # words
+    {
+        "$tutti" graph $model --data "$data" --format json >file.json || complain "$model: no graph file"
+        train zoo $model --data "$data" --limit 64 --batch 32 --epochs 2 --threads 1
+        train file file.json --data "$data" $length --limit 64 --batch 32 --epochs 1 --threads 1
+    }
+    "$tutti" eval file >/dev/null || complain "$model: eval of a graph file"
+    "$tutti" train --resume file --epochs 2 --quiet || complain "$model: resume of a graph file"
+    same "$model from a graph file" zoo file
+    grep -q '"kind": "eval", "step": ' file/metrics.jsonl || complain "$model: not evaluated"
+done
+"$tutti" graph seq2seq --hidden 24 --embedding 16 --data ./pairs --format json >file.json
+rm -rf file && train file file.json --data ./pairs --limit 64 --batch 32 --steps 1 --threads 1
+refused 2 'is a graph file, whose translations' "$tutti" eval file --beam 2
 finish

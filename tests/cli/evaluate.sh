@@ -61,7 +61,7 @@ PY
 model=$root/examples/my_autoencoder.c
 works "$tutti" train "$model" --data fashion-mnist --optimizer adam --steps 150 --limit 4000 --shards 2 --threads 1 --out whole
 grep -q ccuracy out.txt err.txt whole/*.json whole/metrics.jsonl whole/report.html && complain "a model without classes has an accuracy"
-says 'test loss 0'
+says 'validation loss 0'
 works "$tutti" train "$model" --data fashion-mnist --optimizer adam --steps 60 --limit 4000 --shards 2 --threads 2 --quiet --out parts
 works "$tutti" train --resume parts --steps 150 -n 2 --strategy mirrored --threads 1 --quiet
 same "a model without classes, resumed" whole parts

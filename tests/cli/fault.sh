@@ -17,12 +17,12 @@ start() { # NAME RANKS ARGUMENTS...
     ranks=($(pgrep -P $pid))
     [ ${#ranks[@]} = "$2" ] || complain "$1: ${#ranks[@]} ranks"
 }
-ended() { # NAME PATTERN: exits with 1 soon, the message matches, no rank is left
+ended() { # NAME PATTERN: exits with 3 soon, the message matches, no rank is left
     local began=${EPOCHREALTIME/./} took rank
     wait $pid
     local code=$?
     took=$(((${EPOCHREALTIME/./} - began) / 1000))
-    [ $code = 1 ] || complain "$1: exit $code"
+    [ $code = 3 ] || complain "$1: exit $code"
     [ $took -lt $((2 * $(limit_ms ${#ranks[@]}))) ] || complain "$1: took $took ms"
     grep -q "$2" "$1.err" || complain "$1: no '$2' in: $(cat "$1.err")"
     for rank in "${ranks[@]}"; do
@@ -87,7 +87,7 @@ if mount -t tmpfs -o size=6m none disk 2>/dev/null; then
     "$tutti" train --resume disk/run --steps 80 --quiet || complain "disk: resume after making room"
     umount disk
 else
-    echo "note: no tmpfs here, a full disk is not tried"
+    leave_out "a full disk: no tmpfs can be mounted"
 fi
 [ "$shared_before" = "$(ls /dev/shm 2>/dev/null | sort)" ] || complain "shared memory is left: $(ls /dev/shm)"
 finish

@@ -48,11 +48,41 @@ works "$tutti" train --resume other --steps 6 --quiet
 [ ! -s err.txt ] || complain "sgd goes on: $(cat err.txt)"
 works "$tutti" train --resume other --steps 7 --optimizer adam --quiet
 
-# What a run had from its beginning; other places in the data are told.
+# What a run had from its beginning.
 refused 2 '--init' "$tutti" train --resume other --steps 9 --init x.safetensors
 refused 2 '--vocab' "$tutti" train --resume other --steps 9 --vocab 7
-works "$tutti" train --resume other --steps 8 --batch 64 --quiet
-grep -q 'saved with --batch 32' err.txt || complain "another batch: $(cat err.txt)"
+# Which samples a step has, their order, and how they are summed: by flags, or by a config.json that somebody wrote.
+for flags in '--batch 64' '--seed 2' --no-shuffle --drop-last '--shards 2'; do
+    # shellcheck disable=SC2086 # words
+    refused 2 "$(cut -d' ' -f1 <<<"${flags/no-/}"): the run in other goes on with what it began with" "$tutti" train --resume other --steps 8 $flags --quiet
+done
+refused 2 'saved with other training data, now it is --data fashion-mnist: leave that as it was, or begin another run with --init other/checkpoint/step-0*7/weights.safetensors' \
+    "$tutti" train --resume other --steps 8 --limit 64 --quiet
+for change in 's/"seed": 1,/"seed": 2,/:saved with --seed 1, now it is 2' 's/"shuffle": true/"shuffle": false/:saved with --shuffle, now it is --no-shuffle' \
+    's/"drop_last": false/"drop_last": true/:saved with --no-drop-last, now it is --drop-last' 's/"batch": 32/"batch": 64/:saved with --batch 32, now it is 64' \
+    's/"shards": 1,/"shards": 2,/:saved with --shards 1, now it is 2'; do
+    rm -rf written && cp -r other written
+    sed -i "${change%%:saved*}" written/config.json
+    refused 2 "saved${change##*:saved}" "$tutti" train --resume written --steps 8 --quiet
+done
+# A checkpoint by an earlier version does not say all of it.
+rm -rf written && cp -r other written
+python3 - written <<'PY'
+import glob, hashlib, json, sys
+newest = sorted(glob.glob(sys.argv[1] + "/checkpoint/step-*"))[-1]
+state = json.load(open(newest + "/state.json"))
+for key in "seed", "shuffle", "drop_last", "shards":
+    assert key in state, key
+    del state[key]
+text = json.dumps(state).encode()
+open(newest + "/state.json", "wb").write(text)
+manifest = json.load(open(newest + "/manifest.json"))
+manifest["files"]["state.json"] = {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+json.dump(manifest, open(newest + "/manifest.json", "w"))
+PY
+works "$tutti" train --resume written --steps 8 --quiet
+works "$tutti" train --resume other --steps 8 --quiet
+same "a checkpoint by an earlier version" other written
 
 # Lines that nobody can read are left out, the others stay.
 sed -i '1s/.*/{"kind": "tr/' other/metrics.jsonl

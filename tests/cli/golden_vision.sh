@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 need_data fashion-mnist
 command -v python3 >/dev/null || skip "no python3"
+has_data cifar-10
 
 python3 - "$tutti" "$root/tests/golden/vision.json" "$3/tests/golden_compare" <<'PY' || complain "results differ from PyTorch's"
 import filecmp, json, subprocess, sys
@@ -20,7 +21,7 @@ def fail(text):
 
 def train(name, run, steps, flags, out):
     options = ["--no-shuffle", "--shards", "1", "--seed", golden["seed"], "--batch", run["batch"], "--steps", steps,
-               "--limit", golden["steps"] * run["batch"], "--log-every", 1, "--optimizer", "sgd", "--lr", run["lr"],
+               "--limit", steps * run["batch"], "--log-every", 1, "--optimizer", "sgd", "--lr", run["lr"],
                "--momentum", golden["momentum"], "--weight-decay", 0]
     subprocess.run([tutti, "train", name, *map(str, options), *flags, "--quiet", "--overwrite", "--out", out], check=True)
     lines = [json.loads(line) for line in open(out + "/metrics.jsonl")]
@@ -76,9 +77,9 @@ for name, run in golden["models"].items():
         continue
     for flags, limit in ways:
         check(name, run, flags, limit)
-if missing and not failures:
-    open("missing", "w").write(" ".join(missing))
+for data in sorted(missing):
+    names = " ".join(name for name, run in golden["models"].items() if run["data"] == data)
+    print(f"left out: {names}: data set {data} is not here")
 sys.exit(failures > 0)
 PY
-[ ! -e missing ] || [ $failures != 0 ] || skip "data set $(cat missing) is not here"
 finish

@@ -62,6 +62,8 @@ for number, run in enumerate(golden["runs"]):
 print(f"largest relative difference to PyTorch {worst:.1e}")
 sys.exit(worst > 1e-4)
 PY
+else
+    leave_out "losses as PyTorch has them: no python3"
 fi
 
 # Before --local-after it is mirrored.
@@ -92,6 +94,27 @@ kill -INT $pid
 wait $pid && complain "a stopped run exits 0"
 grep -q 'continue with' stopped.err || complain "stop: $(cat stopped.err)"
 grep -q 'sync_base' stopped/checkpoint/*/state.json || complain "the interval is not in the checkpoint"
+# The progress line says what metrics do: samples of all workers a second.
+python3 - "$tutti" <<'PY' || complain "progress and metrics have other rates"
+import json, os, pty, re, sys
+command = [sys.argv[1], *"train cnn --limit 3000 --batch 60 --threads 1 --epochs 6 -n 4 --strategy localsgd --log-every 20 --out shown".split()]
+os.environ["TERM"] = "xterm" # where there is none, there is no bar
+text = bytearray()
+def read(fd):
+    data = os.read(fd, 65536)
+    text.extend(data)
+    return b"" if not data else data
+stdout = os.dup(1)
+os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
+status = pty.spawn(command, read)
+os.dup2(stdout, 1)
+if status:
+    sys.exit(text.decode(errors="replace"))
+rates = sorted(line["samples_per_s"] for line in map(json.loads, open("shown/metrics.jsonl")) if line["kind"] == "train")
+shown = sorted(float(n) * (1000 if k else 1) for n, k in re.findall(rb"([\d.]+)(k?)/s", bytes(text)))
+if not shown or not 0.6 * rates[0] < shown[len(shown) // 2] < 1.6 * rates[-1]:
+    sys.exit(f"metrics {rates}, progress {shown}")
+PY
 step=$(grep -o '"steps": [0-9]*' stopped/summary.json | grep -o '[0-9]*$')
 "$tutti" train --resume stopped --steps $((step + 20)) --quiet || complain "resume of a stopped run"
 finish

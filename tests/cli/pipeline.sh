@@ -5,24 +5,10 @@
 . "$(dirname "$0")/lib.sh"
 need_data fashion-mnist
 
-sentences() { # SEED COUNT
-    awk -v seed="$1" -v count="$2" 'BEGIN {
-        for (i = 0; i < count; i++) {
-            line = ""
-            for (n = 3 + i % 20; n > 0; n--) {
-                seed = (seed * 16807) % 2147483647
-                line = line "w" seed % 40 " "
-            }
-            print line
-        }
-    }'
-}
-mkdir pairs plain
-for split in train val; do
-    sentences 7 90 >pairs/$split.de
-    sentences 8 90 >pairs/$split.en
-done
+pairs pairs 90
+mkdir plain
 sentences 10 120 >plain/input.txt
+colours colours 40
 
 train() { # DIR ARGUMENTS...
     local dir=$1
@@ -44,7 +30,7 @@ hybrid cnn-served "${cnn[@]}" -n 4 --meet ps:2
 same "cnn" cnn-1 cnn-gpipe cnn-chunks cnn-cut cnn-grid cnn-parts cnn-served
 
 # Skip connections and batch statistics.
-resnet=(resnet18 --limit 24 --batch 12 --steps 2 --shards 4)
+resnet=(resnet18 --data ./colours --width 16 --limit 24 --batch 12 --steps 2 --shards 4)
 train resnet-1 "${resnet[@]}"
 pipeline resnet-2 "${resnet[@]}" -n 2 --pipeline interleaved:2
 pipeline resnet-3 "${resnet[@]}" -n 3
@@ -120,7 +106,7 @@ refused 2 "no whole number of groups" "$tutti" train cnn --strategy pipeline -n 
 refused 2 "there is no pipeline" "$tutti" train cnn --pipeline gpipe --out no
 refused 2 "there is no pipeline" "$tutti" train cnn --cut fc1 --out no
 refused 2 "there are 3 ranks: use -n 4" "$tutti" train cnn --split dp=2,pp=2 -n 3 --out no
-refused 2 "sync-batch-norm and strategy pipeline" "$tutti" train resnet18 --strategy pipeline -n 2 --sync-batch-norm --out no
+refused 2 "sync-batch-norm and strategy pipeline" "$tutti" train resnet18 --data ./colours --strategy pipeline -n 2 --sync-batch-norm --out no
 refused 2 "works with split dp=n: use --strategy hybrid" "$tutti" train cnn --strategy mirrored --split dp=2,pp=2 -n 4 --out no
 [ ! -e no ] || complain "a refused run left a folder"
 finish

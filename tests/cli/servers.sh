@@ -123,8 +123,27 @@ for i in $(seq "${TUTTI_FAULTS:-1}"); do
     fi
     rm -rf replicated
 done
-killed deserted 1 0 --steps 25 -n 2 --strategy asgd
+killed deserted 1 0 --steps 25 -n 2 --strategy asgd --slow rank=1,factor=30
 grep -q '"rank": 0, "steps": 25' deserted/summary.json && grep -q '"rank": 1, .*"lost": true' deserted/summary.json || complain "a lost worker is not in summary.json"
+
+# What was trained is counted: a lost worker's steps end, those of a step that went on without its slowest are left out.
+counted() { # DIR: as many samples as its workers ticked steps of
+    python3 - "$1" <<'PY' || complain "$1: samples $(sed -n 's/.*"samples": //p' "$1/summary.json")"
+import json, sys
+summary = json.load(open(sys.argv[1] + "/summary.json"))
+per_step = summary["batch"] // summary["ranks"]
+last = [json.loads(line) for line in open(sys.argv[1] + "/metrics.jsonl")][-1]
+trained = per_step * sum(worker["steps"] for worker in summary["workers"])
+sys.exit(summary["samples"] != trained or last["samples"] != trained or trained >= summary["steps"] * summary["batch"])
+PY
+}
+counted deserted
+train dropped "${cnn[@]}" --steps 6 -n 3 --strategy ps --backup 1 --slow rank=2,factor=20
+python3 - <<'PY' || complain "dropped: $(sed -n 's/.*"samples": //p' dropped/summary.json) samples"
+import json, sys
+summary = json.load(open("dropped/summary.json"))
+sys.exit(not summary["samples"] < summary["steps"] * summary["batch"])
+PY
 
 killed relieved 1 0 --steps 60 -n 2 --strategy asgd --spares 1
 grep -q 'rank 2 takes the place of rank 1 at step' err.txt || complain "no spare: $(cat err.txt)"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# vision.sh - the image models on CIFAR-10: the same weights however shards are spread, with
+# vision.sh - the image models on small pictures in colour: the same weights however shards are spread, with
 # batch norm, shortcuts, depthwise convolutions and augmentation; recomputed or kept.
 . "$(dirname "$0")/lib.sh"
-need_data cifar-10
+colours colours 160
 
 train() { # DIR ARGUMENTS...
     local dir=$1
     shift
-    "$tutti" train "$@" --seed 7 --limit 160 --epochs 1 --batch 32 --data cifar-10 --quiet --out "$dir" ||
+    "$tutti" train "$@" --seed 7 --limit 160 --epochs 1 --batch 32 --data ./colours --quiet --out "$dir" ||
         complain "train $*"
 }
 
@@ -31,9 +31,9 @@ train threads resnet18 --width 4 --threads 2
 train lenet lenet --threads 2
 [ "$(shards lenet)" = 2 ] || complain "lenet on 2 threads has $(shards lenet) shards"
 
-refused 2 "stem rgb: must be cifar or imagenet" "$tutti" train resnet18 --stem rgb
-refused 2 "did you mean --width" "$tutti" train resnet18 --widht 4
-refused 2 "width 2.5: must be a whole number" "$tutti" train resnet18 --width 2.5
-refused 2 "needs images of 224x224" "$tutti" train vgg11 --head imagenet --data cifar-10
-refused 2 "takes 28x28" "$tutti" train conv_autoencoder --data cifar-10
+refused 2 "stem rgb: must be cifar or imagenet" "$tutti" train resnet18 --data ./colours --stem rgb
+refused 2 "did you mean --width" "$tutti" train resnet18 --data ./colours --widht 4
+refused 2 "width 2.5: must be a whole number" "$tutti" train resnet18 --data ./colours --width 2.5
+refused 2 "needs images of 224x224" "$tutti" train vgg11 --head imagenet --data ./colours
+refused 2 "takes 28x28" "$tutti" train conv_autoencoder --data ./colours
 finish

@@ -45,6 +45,12 @@ write("missing.safetensors", {k: v for k, v in good.items() if k != "layer2.0.do
 write("more.safetensors", {**good, "layer1.2.conv1.weight": good["layer1.1.conv1.weight"]})
 dtype, shape, data = good["fc.weight"]
 write("shape.safetensors", {**good, "fc.weight": (dtype, shape[::-1], data)})
+import struct
+def spoiled(name, number):
+    kind, form, bytes_of = good[name]
+    return {**good, name: (kind, form, bytes_of[:8] + struct.pack("<f", number) + bytes_of[12:])}
+write("nan.safetensors", spoiled("fc.weight", float("nan")))
+write("inf.safetensors", spoiled("fc.bias", float("-inf")))
 write("half.safetensors", {**good, "fc.weight": ("F16", shape, data[:len(data) // 2])})
 PY
 
@@ -93,6 +99,8 @@ for command in "eval $model --weights" "train $model --steps 2 --out bad --init"
     refused 1 'more.safetensors: tensor layer1.2.conv1.weight is of another model' "$tutti" $command more.safetensors
     refused 1 'shape.safetensors: tensor fc.weight is f32 16x10, the model needs f32 10x16' "$tutti" $command shape.safetensors
     refused 1 'half.safetensors: tensor fc.weight is f16 10x16, the model needs f32 10x16' "$tutti" $command half.safetensors
+    refused 1 'nan.safetensors: tensor fc.weight has -*nan at element 2 of 160: use weights that are finite' "$tutti" $command nan.safetensors
+    refused 1 'inf.safetensors: tensor fc.bias has -inf at element 2 of 10' "$tutti" $command inf.safetensors
     refused 1 'run.safetensors: tensor conv1.weight is missing' "$tutti" $command run.safetensors
     refused 1 'nothing.safetensors' "$tutti" $command nothing.safetensors
 done

@@ -101,6 +101,20 @@ if ! grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$3/CMakeCache.txt"; then # MPI's librar
     refused 2 'ranks of this machine itself' env PMI_RANK=0 PMI_SIZE=2 "$tutti" bench scale mlp
     refused 2 '-n 3, but mpiexec of MPICH started 2' env PMI_RANK=0 PMI_SIZE=2 "$tutti" train mlp -n 3
 fi
+# Few addresses: libraries that want threads and buffers hold nobody up.
+few() { (ulimit -v "$1" && timeout -s KILL 20 "${@:2}"); }
+if ! grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$3/CMakeCache.txt"; then # sanitizers take terabytes of them
+    for limit in 180000 200000 250000 350000; do
+        few $limit "$tutti" --version >out.txt 2>err.txt
+        code=$? # 127: too few to load the program
+        [ $code = 0 ] || [ $code = 127 ] || complain "--version with $limit KiB of addresses: exit $code: $(cat err.txt)"
+        few $limit "$tutti" models >out.txt 2>err.txt
+        [ $? != 137 ] || complain "models with $limit KiB of addresses: does not end"
+    done
+    [ $code = 0 ] || complain "--version with $limit KiB of addresses: exit $code: $(cat err.txt)"
+    ! "$tutti" data info fashion-mnist >/dev/null 2>&1 ||
+        refused 1 '350000 KiB of addresses here (ulimit -v): raise it' few 350000 "$tutti" bench train mlp --batch 60000 --threads 1 --shards 1
+fi
 refused 2 'use srun --mpi=pmix' env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$tutti" bench comm
 refused 2 'needs a data set' "$tutti" bench data
 refused 2 'unknown flag --lr' "$tutti" bench data fashion-mnist --lr 1
@@ -108,6 +122,88 @@ refused 2 '0 windows' "$tutti" bench data fashion-mnist --windows 0
 refused 2 'whole number up to 64' "$tutti" bench data fashion-mnist --threads 100
 refused 2 'crop 28' "$tutti" bench data fashion-mnist --crop 28
 refused 2 'one word too many' "$tutti" train mlp cnn
+refused 2 'data=fashion-mnist is one word too many: write --data=fashion-mnist' "$tutti" train mlp data=fashion-mnist
+
+# Words of other programs are known.
+while read -r arguments; do
+    IFS='|' read -r arguments answer <<<"$arguments"
+    refused 2 "$answer" "$tutti" $arguments
+done <<'LIST'
+train mlp --learning-rate 0.1|unknown flag --learning-rate: here it is --lr$
+train mlp --learning_rate 0.1|here it is --lr$
+train mlp -lr 0.1|unknown flag -lr: did you mean --lr?
+train mlp -b 32|unknown flag -b: here it is --batch
+train mlp --batch-size=32|here it is --batch$
+train mlp --batch_size 32|here it is --batch$
+train mlp --gpus 2|here it is --ranks or -n, with --device cuda
+train mlp --num-workers 2|here it is --loader-threads
+train mlp --resume-from-checkpoint x|here it is --resume DIR
+train mlp --fsdp|here it is --strategy zero
+train --model mlp|the model is a word of its own
+train mlp --strategy ddp|unknown strategy ddp: here it is mirrored on one machine, multiworker on several
+train mlp --strategy DDP -n 2|here it is mirrored
+train mlp --strategy horovod|here it is multiworker
+train mlp --strategy fsdp|here it is zero
+train mlp --strategy deepspeed|here it is zero
+train mlp --strategy megatron|here it is tensor
+train mlp --strategy gpipe|here it is pipeline
+train mlp --strategy hogwild|here it is asgd
+train mlp --optimizer rmsprop|here it is adam, the nearest
+train mlp --optimizer momentum|here it is sgd, with --momentum
+train mlp --schedule exponential|here it is step, with
+train mlp --device gpu|here it is cuda
+train mlp --device cuda:0|here it is cuda; CUDA_VISIBLE_DEVICES
+train mlp --precision float32|here it is f32
+train transformer|the nearest here is gpt
+train perceptron|the nearest here is mlp
+train ./runs|unknown model ./runs: a model is a name
+mlp --epochs 3|mlp is a model, not a command: tutti train mlp
+resume runs/x|here it is tutti train --resume DIR
+predict runs/x|here it is tutti eval DIR
+list|here it is tutti models
+version|here it is tutti --version
+download mnist|here it is tutti data fetch NAME
+eval mlp|mlp is a model, no folder of a run
+generate gpt --prompt x|gpt is a model, no folder of a run
+data import x|usage: tutti data import PATH NAME
+data fetch|usage: tutti data fetch NAME
+LIST
+refused 2 'unknown flag --learning-rate: see --help' "$tutti" bench data fashion-mnist --learning-rate 1 # it takes no --lr
+# Data that are not here: how to get them.
+for data in imdb:ai.stanford.edu wikitext2:wikitext-2-v1.zip pneumoniamnist:medmnist.com; do
+    refused 1 "${data#*:}.*tutti data import FOLDER ${data%:*}" env -u TUTTI_DATA "$tutti" data fetch ${data%:*}
+done
+refused 1 'not in .*ai.stanford.edu.*train.tsv.*tutti data import FOLDER imdb' env -u TUTTI_DATA "$tutti" train nbow --data imdb
+refused 1 'run: tutti data fetch heart-disease' env -u TUTTI_DATA "$tutti" train tabular
+
+# Files of other programs are named, with the way to convert them.
+zip='PK\3\4\0\0\10\10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+printf "$zip\16\0\0\0model/data.pkl and more" >model.pt
+printf '\200\2\212\12\154\374\234\106\371\40\152\250\120\31.and more' >old.pth
+printf '\200\4\225 a pickle of something' >object.pkl
+printf '\211HDF\r\n\32\n and more' >model.h5
+printf "$zip\15\0\0\0metadata.json and more" >model.keras
+printf "$zip\13\0\0\0weights.npy and more" >arrays.npz
+printf '\10\10\22\7pytorch and more' >model.onnx
+printf 'GGUF\3\0\0\0 and more' >model.gguf
+while read -r file kind; do
+    refused 1 "$file is $kind.*convert it.*FILES OF OTHER PROGRAMS" "$tutti" train mlp --init $file
+    refused 1 "$file is $kind.*convert it" "$tutti" eval mlp --data fashion-mnist --weights $file
+    refused 1 "$file is $kind.*convert it" "$tutti" train mlp --data ./$file
+    refused 2 "$file is $kind.*--weights" "$tutti" eval $file
+    refused 2 "unknown model $file: a model is a name" "$tutti" train $file
+done <<'LIST'
+model.pt a PyTorch file
+old.pth a PyTorch file
+object.pkl a Python pickle
+model.h5 an HDF5 file
+model.keras a Keras model
+arrays.npz a NumPy archive
+model.onnx an ONNX model
+model.gguf a GGUF file
+LIST
+refused 2 'for the file write ./notes.txt' bash -c 'echo text >notes.txt; exec "$0" train gpt --data notes.txt' "$tutti"
+refused 2 'notes.txt is a file, no folder of a run' "$tutti" eval notes.txt
 refused 2 'holds no run' "$tutti" eval .
 refused 2 'no folder' "$tutti" train --resume nowhere
 refused 2 'text, dot, svg or json' "$tutti" graph mlp --format png
@@ -117,6 +213,11 @@ refused 2 'the device cpu computes in f32' "$tutti" graph mlp --precision bf16
 refused 2 'did you mean fashion-mnist' "$tutti" train mlp --data fashion-mist
 refused 1 'no/such/folder' "$tutti" train mlp --data no/such/folder
 refused 2 'shows one model' "$tutti" models --json
+refused 2 'unknown flag --size' "$tutti" models cnn --size 124m
+refused 2 'unknown flag --size' "$tutti" models --size 124m
+refused 2 'must be' "$tutti" models gpt --size 124
+refused 2 'unknown flag --batch' "$tutti" models gpt --batch 3
+refused 2 'of one model' "$tutti" models --vocab 3
 refused 1 'no/such' "$tutti" models mlp --svg no/such/mlp.svg
 refused 2 "NAME comes before --report" "$tutti" data info --report fashion-mnist
 refused 1 "no/such" "$tutti" data info fashion-mnist --report no/such/page.html

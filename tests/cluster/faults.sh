@@ -70,7 +70,7 @@ ended() {
         if [ -e "$name.notes/end.$rank" ]; then
             read -r code at <"$name.notes/end.$rank"
             at=$(((at - done_at) / 1000))
-            [ "$code" = 1 ] || complain "$name: rank $rank exits with $code"
+            [ "$code" = 3 ] || complain "$name: rank $rank exits with $code"
             [ $at -lt $((limit + 1500)) ] || complain "$name: rank $rank ended after $at ms"
         elif [ "$stays" = 1 ]; then
             complain "$name: rank $rank did not end by itself"

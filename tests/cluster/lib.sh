@@ -5,16 +5,26 @@
 # `enter_room` begins the script again in namespaces of its own: processes, mounts, network, shared memory, hostname.
 # Whatever happens, also kill -9, all of it goes with the script: daemons, interfaces, folders, segments.
 # A host is a network namespace in that room, with an address on a bridge, a hostname and a /dev/shm of its own.
+# A script that needs no hosts says `room=wanted` first: where namespaces are not permitted it runs without them, and its
+# processes are told from others by a variable in their environment.
 
 skip_early() { echo "skipped: $*"; exit 77; }
 
 enter_room() { # ARGUMENTS OF THE SCRIPT...
+    local apart=(unshare --mount --net --pid --ipc --uts --fork --kill-child --mount-proc) why=""
     if [ -z "${CLUSTER_ROOM:-}" ]; then
-        [ "$(id -u)" = 0 ] || skip_early "namespaces need root"
-        command -v ip >/dev/null || skip_early "ip (iproute2) is not installed"
-        local apart=(unshare --mount --net --pid --ipc --uts --fork --kill-child --mount-proc)
-        "${apart[@]}" mount -t tmpfs none /mnt 2>/dev/null || skip_early "namespaces are not permitted here"
-        CLUSTER_ROOM=1 TMPDIR=/mnt exec "${apart[@]}" bash "$0" "$@"
+        if [ "$(id -u)" != 0 ]; then
+            why="namespaces need root"
+        elif ! command -v ip >/dev/null; then
+            why="ip (iproute2) is not installed"
+        elif ! "${apart[@]}" mount -t tmpfs none /mnt 2>/dev/null; then
+            why="namespaces are not permitted here"
+        fi
+        [ -n "$why" ] || CLUSTER_ROOM=1 TMPDIR=/mnt exec "${apart[@]}" bash "$0" "$@"
+        [ "${room:-needed}" = wanted ] || skip_early "$why"
+        echo "note: $why: this runs among other processes"
+        export CLUSTER_MARK=$$-$RANDOM
+        return
     fi
     mount -t tmpfs none /mnt && mount -t tmpfs none /run && mount -t tmpfs none /dev/shm || skip_early "no tmpfs here"
     ip link set lo up
@@ -58,6 +68,7 @@ reference() {
 
 # add_bridge: the room itself is on it, as 10.77.0.254
 add_bridge() {
+    [ -e /etc/hosts ] || skip "there is no /etc/hosts, over which names of hosts are mounted"
     ip link add cluster type bridge && ip addr add 10.77.0.254/24 dev cluster && ip link set cluster up ||
         skip "bridges are not permitted here"
     printf '127.0.0.1 localhost\n10.77.0.254 room\n' >"$work/hosts"
@@ -126,8 +137,21 @@ sent_by() { awk -v name="wire-$1:" '$1 == name { print $2 }' /proc/net/dev; }
 
 # What is left -----------------------------------------------------------------------------
 
-# Processes of the room but this script, which is its first, and what it runs to find out.
-others() { ps -e -o pid=,stat=,args= | awk '$1 != 1 && $2 !~ /^Z/ && !/ps -e -o|awk .*ps -e/ && !/'"${0##*/}"'/'; }
+# Processes of the room but this script, which is its first, and what it runs to find out. Without a room: those that this script
+# started.
+others() {
+    [ -n "${CLUSTER_MARK:-}" ] && others_marked && return
+    ps -e -o pid=,stat=,args= | awk '$1 != 1 && $2 !~ /^Z/ && !/ps -e -o|awk .*ps -e/ && !/'"${0##*/}"'/'
+}
+others_marked() {
+    local folder pid
+    for folder in /proc/[0-9]*; do
+        pid=${folder#/proc/}
+        grep -qsz "^CLUSTER_MARK=$CLUSTER_MARK\$" "$folder/environ" && [ "$pid" != $BASHPID ] || continue
+        [[ $(tr '\0' ' ' <"$folder/cmdline") == *"${0##*/}"* ]] || ps -o pid=,stat=,args= -p "$pid" | awk '$2 !~ /^Z/'
+    done 2>/dev/null
+    return 0
+}
 nothing_left() { # TEXT
     local until=$((SECONDS + 6)) left
     left=$(others)
@@ -136,5 +160,5 @@ nothing_left() { # TEXT
         left=$(others)
     done
     [ -z "$left" ] || complain "$1: left: $left"
-    [ -z "$(ls -A /dev/shm)" ] || complain "$1: shared memory is left: $(ls -A /dev/shm)"
+    [ -n "${CLUSTER_MARK:-}" ] || [ -z "$(ls -A /dev/shm)" ] || complain "$1: shared memory is left: $(ls -A /dev/shm)"
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # mpirun.sh - ranks that mpirun starts on this machine have the weights of one process.
+room=wanted
 . "$(dirname "$0")/lib.sh"
 need_data fashion-mnist
 need_mpi
@@ -20,6 +21,11 @@ for n in 2 4; do
 done
 same "mlp, 4 shards, $kind" mlp-1 mlp-2 mlp-4
 same "cnn, 4 shards, $kind" cnn-1 cnn-2 cnn-4
+
+# Compressed gradients: on one machine that means --flat, whoever starts the ranks.
+"$tutti" train "${mlp[@]}" --threads 1 --quiet -n 2 --compress int8 --out mlp-packed || complain "--compress"
+train 2 mlp-packed-mpi "${mlp[@]}" --compress int8
+same "compressed, $kind" mlp-packed mlp-packed-mpi
 
 # A pipeline, and two of them.
 train 3 mlp-pipe "${mlp[@]}" --strategy pipeline

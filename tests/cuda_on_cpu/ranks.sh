@@ -32,6 +32,6 @@ done
 kill -KILL "$(pgrep -P $pid | tail -1)"
 wait $pid
 code=$?
-[ $code = 1 ] || complain "a killed rank: exit $code"
+[ $code = 3 ] || complain "a killed rank: exit $code"
 grep -q 'rank 1 .*kill' lost.err || complain "a killed rank is not named: $(cat lost.err)"
 finish

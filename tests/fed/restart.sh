@@ -83,7 +83,7 @@ rm -f federation/*/state
 port=
 lead stopped "${terms[@]}"
 kill -INT "${pids[stopped]}"
-ends stopped 1
+ends stopped 130
 grep -q 'stopped in round' stopped.log || complain "Ctrl-C: $(cat stopped.log)"
 refused 2 'other terms' "$tutti" fed coordinator --state stopped --listen 127.0.0.1:0 "${terms[@]}" --rounds 99
 for flag in --secure '--dp central' '--lr 0.5' '--rounds 10' '--batch 32' --full-batch; do
@@ -93,7 +93,7 @@ done
 refused 2 'other terms' "$tutti" fed coordinator --state stopped --listen 127.0.0.1:0 --no-shuffle
 lead stopped --rounds "$rounds" --batch 15
 kill -INT "${pids[stopped]}"
-ends stopped 1
+ends stopped 130
 refused 2 'is new' "$tutti" fed coordinator --state other --listen 127.0.0.1:0
 # What cannot begin leaves nothing.
 lead stopped
@@ -104,5 +104,5 @@ refused 1 'no-keys' begins --keys no-keys
 refused 1 'cannot listen there' begins --listen "127.0.0.1:$port"
 [ ! -e other ] || complain "a federation that did not begin left $(ls other)"
 kill -INT "${pids[stopped]}"
-ends stopped 1
+ends stopped 130
 finish

@@ -61,7 +61,7 @@ plain --tls-max 1.1 --cert federation/one/cert.pem --key federation/one/key.pem 
     complain "TLS 1.1 was spoken"
 
 # hello CLIENT: a message as bytes
-hello() { printf 'tfed\001\001\003\000\000\000%s\144\000\000\000\000\000\000\000\002\000\000\000{}' "$1"; }
+hello() { printf 'tfed\002\001\003\000\000\000%s\144\000\000\000\000\000\000\000\002\000\000\000{}' "$1"; }
 hello two >two.bin
 as one "$url/message" --data-binary @two.bin -o reply.bin || complain "a lie about the name"
 grep -q refused <(strings -n 4 reply.bin) || grep -aq 'certificate\|another' reply.bin || complain "the lie was believed: $(strings reply.bin)"

@@ -4,6 +4,7 @@
  * The input is read twice: as a file, and as header, NUL and data that are made a file with the
  * right header length, which a random change would hardly ever keep right.
  */
+#include "base/foreign.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "fuzz.h"
@@ -60,6 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *file;
 
     parse(data, size);
+    (void)foreign_kind(data, size); /* that is asked what a file is which is refused */
 
     if (mem_alloc(LENGTH_BYTES + header + rest, 1, &file) != STATUS_OK)
         return 0;

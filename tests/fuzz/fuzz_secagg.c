@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* fuzz_secagg.c - payloads of secure aggregation may be anything: to a participant, to the coordinator, in a saved state; and
- * entries of the privacy ledger.
+ * entries of the privacy ledger; a participant's record of what it spent; a record of cohorts.
  *
  * The first byte picks the parser and, by its highest bit, what the rest is: the payload itself, or changes to the right one,
  * which get past the first checks: two bytes for its new length, then three a change: place, and what is added to the byte there.
@@ -9,11 +9,13 @@
 
 #include "base/mem.h"
 #include "fed/accountant.h"
+#include "fed/cohorts.h"
 #include "fed/secagg_testing.h"
+#include "fed/spending.h"
 #include "fuzz.h"
 
 enum { PARTICIPANTS = 3, THRESHOLD = 2, COUNT = 4, MOST = 1 << 16 };
-enum { STATE = 2 * SECAGG_STAGES, LEDGER, PARSERS };
+enum { STATE = 2 * SECAGG_STAGES, LEDGER, SPENDING, COHORTS, PARSERS };
 
 /* A round that has come to each stage: its tasks are told, its answers not heard. Used again until a payload is taken. */
 static struct secagg_federation rounds[SECAGG_STAGES];
@@ -146,6 +148,33 @@ static void fuzz_ledger(const uint8_t *data, size_t size)
     strbuf_release(&text);
 }
 
+static void fuzz_spending(const uint8_t *data, size_t size)
+{
+    double epsilon;
+
+    for (int is_record = 0; is_record < 2; is_record++) {
+        if (fed_spending_epsilon((const char *)data, size, is_record, 1e-5, &epsilon) ==
+            STATUS_OK)
+            BUG_ON(!(epsilon >= 0));
+    }
+}
+
+static void fuzz_cohorts(const uint8_t *data, size_t size)
+{
+    struct fed_reader reader = fed_reader(data, size);
+    uint8_t ids[2][COHORTS_ID] = { { 1 }, { 2 } };
+    struct cohorts *cohorts;
+
+    BUG_ON(cohorts_create(&cohorts) != STATUS_OK);
+    if (cohorts_read(cohorts, &reader) == STATUS_OK &&
+        fed_reader_end(&reader, "cohorts") == STATUS_OK) {
+        (void)!cohorts_check(cohorts, 0, ids, 2, 2);
+        BUG_ON(cohorts_add(cohorts, 0, ids, 2) != STATUS_OK);
+        BUG_ON(cohorts_check(cohorts, 0, ids, 2, 1) != STATUS_OK);
+    }
+    cohorts_destroy(cohorts);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
@@ -155,6 +184,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (parser == LEDGER)
         fuzz_ledger(data + 1, size - 1);
+    else if (parser == SPENDING)
+        fuzz_spending(data + 1, size - 1);
+    else if (parser == COHORTS)
+        fuzz_cohorts(data + 1, size - 1);
     else if (parser == STATE)
         fuzz_state(raw, data + 1, size - 1);
     else if (parser < SECAGG_STAGES)

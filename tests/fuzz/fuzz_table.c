@@ -31,8 +31,8 @@ static void check_schema(const struct schema *schema)
 static void encode(const struct schema *schema, const struct cells *cells)
 {
     const size_t columns = (size_t)schema->n_columns;
-    float *row, *mean, *factor, *features, *statistics;
-    double *sums;
+    double *row, *mean, *factor, *sums;
+    float *features;
     int *at;
 
     BUG_ON(mem_alloc(3 * columns, sizeof *row, &row) != STATUS_OK);
@@ -40,7 +40,6 @@ static void encode(const struct schema *schema, const struct cells *cells)
     BUG_ON(mem_alloc((size_t)schema_features(schema), sizeof *features, &features) !=
            STATUS_OK);
     const size_t count = (size_t)schema_statistics(schema);
-    BUG_ON(mem_alloc(count, sizeof *statistics, &statistics) != STATUS_OK);
     BUG_ON(mem_alloc(count, sizeof *sums, &sums) != STATUS_OK);
     mean = row + columns;
     factor = mean + columns;
@@ -62,14 +61,11 @@ static void encode(const struct schema *schema, const struct cells *cells)
             for (int64_t f = 0; f < schema_features(schema); f++)
                 BUG_ON(!isfinite(features[f]));
         }
-        for (size_t i = 0; i < count; i++)
-            statistics[i] = (float)sums[i];
-        schema_scales(schema, statistics, mean, factor);
+        schema_scales(schema, sums, mean, factor);
     }
     mem_free(row);
     mem_free(at);
     mem_free(features);
-    mem_free(statistics);
     mem_free(sums);
 }
 

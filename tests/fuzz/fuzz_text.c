@@ -36,7 +36,7 @@ static void check_labelled(const struct text_file *train, const struct text_file
         BUG_ON(!status_message()[0]);
         return;
     }
-    BUG_ON(data.count < 1 || data.classes < 2);
+    BUG_ON(data.count < 1 || data.classes < 1 || data.line[data.count - 1] < 1);
     for (int64_t i = 0; i < data.count; i++) {
         BUG_ON(data.label[i] < 0 || data.label[i] >= data.classes);
         check_span(file, data.span[0][i]);

@@ -6,9 +6,7 @@
 # Data sets are looked for where tutti looks (TUTTI_DATA); a run whose data is not here is left out and said so. With OUT set,
 # metrics of all runs are copied there. Runs save at their end alone: a checkpoint of resnet18 takes half as long as an epoch.
 names=("${@:3}")
-data=${TUTTI_DATA:-$HOME/.local/share/tutti}
 . "$(dirname "$0")/../cli/lib.sh"
-export TUTTI_DATA=$data
 [ ${#names[@]} -gt 0 ] || names=(resnet18 mobilenet_v2 shakespeare wikitext2)
 command -v python3 >/dev/null || skip "no python3"
 "$tutti" devices | grep -q '^cuda *[0-9]' || skip "no device cuda: $("$tutti" devices | grep '^cuda')"
@@ -53,7 +51,7 @@ PY
 for name in "${names[@]}"; do
     declare -n args=$name
     [ -n "${goal[$name]:-}" ] || { complain "there is no run $name"; continue; }
-    [ -d "$TUTTI_DATA/${needs[$name]}" ] || { echo "$name: left out, as there is no $TUTTI_DATA/${needs[$name]}"; continue; }
+    has_data "${needs[$name]}" || { leave_out "$name: data set ${needs[$name]} is not here"; continue; }
     echo "$name: tutti train ${args[*]} --device cuda ${LEARN_MORE:-}"
     if timeout "${LEARN_LIMIT:-240}" "$tutti" train "${args[@]}" --device cuda --seed 1 --checkpoint-every 100000000 --quiet --out "$name" ${LEARN_MORE:-} 2>"$name.err"; then
         told "$name" || complain "$name: not ${goal[$name]}"

@@ -85,7 +85,7 @@ lost() {
     code=$?
     took=$(((${EPOCHREALTIME/./} - began) / 1000))
     printf '%-10s exit %d after %d ms: %s\n' "$1" $code $took "$(head -1 "$1.err")"
-    [ $code = 1 ] || complain "$1: exit $code"
+    [ $code = 3 ] || complain "$1: exit $code"
     [ $took -lt 8000 ] || complain "$1: took $took ms"
     grep -q "$5" "$1.err" || complain "$1: no '$5' in: $(cat "$1.err")"
 }

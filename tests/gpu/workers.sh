@@ -87,7 +87,7 @@ lose() {
     grep -q 'rank 1 .*kill' "$1.err" || complain "$1: a killed worker is not named: $(cat "$1.err")"
 }
 lose lost "${pictures[@]}" --steps 1000000 --device cuda -n 2 --strategy localsgd
-[ $code = 1 ] || complain "a killed worker that averages: exit $code"
+[ $code = 3 ] || complain "a killed worker that averages: exit $code"
 lose replaced "${pictures[@]}" --steps 40 --device cuda -n 2 --strategy asgd --spares 1
 [ $code = 0 ] || complain "a worker that has a spare: exit $code: $(cat replaced.err)"
 
