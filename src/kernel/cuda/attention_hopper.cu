@@ -133,6 +133,7 @@ __device__ __forceinline__ void attend(struct forward_room &m, const CUtensorMap
 #pragma unroll
     for (int k = 0; k < STEPS; k++)
         load_four(q[k], corner_of(m.queries, k));
+    reads_before_engines(); /* the next tile's queries come to the same place */
     __syncthreads();
     if (threadIdx.x == 0 && (LAST + 1) * SIDE < h.tokens)
         ask_queries(m, qkv, LAST + 1, n, head);

@@ -63,6 +63,13 @@ __device__ __forceinline__ void stores_to_engines()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* What this thread has read of shared memory is in its registers before the copy engine, asked after
+ * a barrier, writes there. A barrier alone does not order the two: loads may still be under way. */
+__device__ __forceinline__ void reads_before_engines()
+{
+    stores_to_engines();
+}
+
 /* Of `threads` threads that name the same `id`, 1 to 15; who is only passing does not wait for the others. */
 __device__ __forceinline__ void meet(int id, int threads)
 {

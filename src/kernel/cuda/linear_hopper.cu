@@ -325,6 +325,7 @@ __global__ void __launch_bounds__(THREADS_OF_ALL, 1)
             if (partial != NULL) {
                 sum_parts_of(results, e, e.rows - row, columns_left,
                              partial + (int64_t)(row / e.part) * e.columns + column);
+                reads_before_engines();
                 meet(INSIDE + own, GROUP); /* all have read what the next is put on */
             }
         }

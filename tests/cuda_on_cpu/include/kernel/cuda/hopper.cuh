@@ -39,6 +39,11 @@ static inline void barrier_wait(uint64_t *barrier, uint32_t parity)
 static inline void stores_to_engines()
 {
 }
+
+/* Here a load has its value when it is done. */
+static inline void reads_before_engines()
+{
+}
 static inline void meet(int id, int threads)
 {
     machine_meet(id, threads, true);
