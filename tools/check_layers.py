@@ -5,7 +5,7 @@ import re
 import sys
 
 # Lowest first. A folder may include only folders on earlier lines, never its neighbours.
-LAYERS = ["base", "tensor transport report", "kernel graph data", "comm optim model", "pass", "exec ps", "train", "fed", "cli"]
+LAYERS = ["base", "tensor transport report", "kernel graph data", "comm optim model", "pass", "sched", "exec ps", "train", "fed", "cli"]
 LEVEL = {name: n for n, line in enumerate(LAYERS) for name in line.split()}
 # Where headers of other projects may be included.
 HOMES = {"dnnl": "kernel/cpu", "cblas": "kernel/cpu", "mpi": "transport/mpi", "nccl": "kernel/cuda", "cuda": "kernel/cuda",

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* lower.h - lowers the graph of a step to a step program.
+ *
+ * Call program_lower once a rank, after the strategy's passes. It is a pure function: every rank, and
+ * `tutti graph`, can make the program of any node.
+ *
+ *   const struct lower_topology topology = { .nodes = 2, .ranks = 4, .lanes = 2, .rails = 2 };
+ *   TRY(program_lower(graph, &(struct lower_config){ .topology = topology }, &program));
+ */
+#ifndef SCHED_LOWER_H
+#define SCHED_LOWER_H
+
+#include "pass/pass.h"
+#include "sched/program.h"
+
+/* Where a rank stands among those that run copies of this graph. */
+struct lower_topology {
+    int nodes;      /* machines that share no memory */
+    int node_ranks; /* ranks of this rank's node */
+    int lanes;      /* of a rank */
+    int rails;      /* ranks of a node that talk to other nodes: its first ones */
+    int rail;       /* this rank's; rails or more: it talks to none */
+};
+
+struct lower_config {
+    struct lower_topology topology;
+    bool compresses;  /* gradients between nodes, but running averages */
+    bool gives;       /* to servers: the graph's push and pull are met by a client */
+    bool is_direct;   /* lanes' partial sums go to servers as they are */
+    bool is_device;   /* the step runs on a device: lanes have no tasks but barriers */
+    bool needs_norms; /* norms must be known before updates, beside what the graph says */
+    bool releases;    /* gradients are given back as soon as they are summed (ZeRO-2) */
+    bool has_steps;   /* else there are barriers alone: an executor for evaluations */
+    struct pass_pipeline pipeline; /* whose nodes this rank runs; no stages: all */
+};
+
+MUST_CHECK enum status program_lower(const struct graph *graph,
+                                     const struct lower_config *config, struct program **out);
+
+#endif /* SCHED_LOWER_H */

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* order.c - sets of tasks that come before others; connect.c says what they are. */
+#include "sched/order.h"
+
+#include "base/mem.h"
+
+static uint64_t *set_of(const struct order *order, uint64_t *sets, int task, int step)
+{
+    return sets + (size_t)(step * order->n_tasks + task) * order->words;
+}
+
+static void include(const struct order *order, uint64_t *set, int task, int step)
+{
+    const size_t bit = (size_t)(step * order->n_tasks + task);
+
+    set[bit / 64] |= UINT64_C(1) << bit % 64;
+}
+
+static bool has(const struct order *order, const uint64_t *set, int task, int step)
+{
+    const size_t bit = (size_t)(step * order->n_tasks + task);
+
+    return set[bit / 64] >> bit % 64 & 1;
+}
+
+static void join(const struct order *order, uint64_t *set, const uint64_t *more)
+{
+    for (size_t i = 0; i < order->words; i++)
+        set[i] |= more[i];
+}
+
+enum status order_create(int n_tasks, struct order *out)
+{
+    *out = (struct order){ .n_tasks = n_tasks, .words = (2 * (size_t)n_tasks + 63) / 64 + 1 };
+    const size_t words = 2 * (size_t)n_tasks * out->words;
+    TRY(mem_alloc(words + 1, sizeof *out->done, &out->done));
+    return mem_alloc(words + 1, sizeof *out->full, &out->full);
+}
+
+void order_destroy(struct order *order)
+{
+    mem_free(order->done);
+    mem_free(order->full);
+}
+
+static bool is_net(const struct task *task)
+{
+    return task->place == PLACE_NET;
+}
+
+/* Is every member of `task` a member of `all`, too? */
+static bool has_members(const struct task *all, const struct task *task)
+{
+    if (is_net(all) != is_net(task) || all->stride != task->stride)
+        return false;
+    return all->rail < 0 || all->rail == task->rail;
+}
+
+/* A member that has done `a` goes on to `b`, which stands later in program order, or in the next step.
+ * Lanes compute in order and synchronize in order; the inter-node thread keeps no order in a step. */
+static bool runs_before(const struct task *a, const struct task *b, bool is_last_step)
+{
+    if (a->is_on_demand || b->is_on_demand || !has_members(a, b))
+        return false;
+    return is_last_step || (!is_net(a) && a->place == b->place);
+}
+
+static void follow(struct order *order, int task, int step)
+{
+    uint64_t *done = set_of(order, order->done, order->task, order->step);
+    uint64_t *full = set_of(order, order->full, order->task, order->step);
+
+    include(order, done, task, step);
+    join(order, done, set_of(order, order->done, task, step));
+    join(order, full, set_of(order, order->full, task, step));
+}
+
+/* All members of `task` are through with it, so with all that these did before. */
+static void follow_all(struct order *order, const struct program *program, int task, int step)
+{
+    uint64_t *full = set_of(order, order->full, order->task, order->step);
+    const uint64_t *done = set_of(order, order->done, task, step);
+
+    include(order, full, task, step);
+    join(order, full, set_of(order, order->full, task, step));
+    for (int s = 0; s <= step; s++) {
+        for (int t = 0; t < order->n_tasks; t++) {
+            if (has(order, done, t, s) &&
+                has_members(&program->tasks[task], &program->tasks[t]))
+                include(order, full, t, s);
+        }
+    }
+}
+
+void order_add_wait(struct order *order, const struct program *program, int task,
+                    const struct wait *wait)
+{
+    const int step = order->step - (wait->is_last_step ? 1 : 0);
+
+    BUG_ON(task != order->task);
+    if (step < 0)
+        return;
+    if (wait->is_local)
+        follow(order, wait->task, step);
+    else
+        follow_all(order, program, wait->task, step);
+}
+
+void order_begin_task(struct order *order, const struct program *program, int task,
+                      bool is_second_step)
+{
+    const struct task *begun = &program->tasks[task];
+
+    order->task = task;
+    order->step = is_second_step;
+    for (int a = 0; a < program->n_tasks && is_second_step; a++) {
+        if (runs_before(&program->tasks[a], begun, true))
+            follow(order, a, 0);
+    }
+    for (int a = 0; a < task; a++) {
+        if (runs_before(&program->tasks[a], begun, false))
+            follow(order, a, order->step);
+    }
+    for (int w = 0; w < begun->n_waits; w++)
+        order_add_wait(order, program, task, &program->waits[begun->first_wait + w]);
+}
+
+bool order_is_full(const struct order *order, int a)
+{
+    return has(order, set_of(order, order->full, order->task, order->step), a, 0);
+}
+
+bool order_was_done(const struct order *order, int a)
+{
+    return has(order, set_of(order, order->done, order->task, order->step), a, 0);
+}
+
+bool order_is_done(const struct order *order, int from, int to)
+{
+    return has(order, set_of(order, order->done, to, 0), from, 0);
+}
+
+/* Conflicts -------------------------------------------------------------------------------- */
+
+static enum conflict access_conflict(const struct task *a, const struct access *x,
+                                     const struct task *b, const struct access *y)
+{
+    if (x->memory != y->memory || x->index != y->index || !(x->is_write || y->is_write))
+        return CONFLICT_NONE;
+    if (x->part >= 0 && y->part >= 0 && x->part != y->part)
+        return CONFLICT_NONE;
+    const bool is_one =
+        a->members == 1 && b->members == 1 && is_net(a) && is_net(b) && a->rail == b->rail;
+    const bool is_same_part = x->reach == REACH_OWN && y->reach == REACH_OWN &&
+                              x->partition == y->partition && is_net(a) == is_net(b) &&
+                              (a->rail == b->rail || a->rail < 0 || b->rail < 0);
+    return is_one || is_same_part ? CONFLICT_OWN : CONFLICT_ALL;
+}
+
+enum conflict task_conflict(const struct task *a, const struct task *b, bool is_last_step)
+{
+    enum conflict worst = CONFLICT_NONE;
+
+    for (int i = 0; i < a->n_accesses; i++) {
+        for (int j = 0; j < b->n_accesses; j++) {
+            if (is_last_step && a->accesses[i].memory == MEMORY_LOSS)
+                continue; /* two steps have two */
+            const enum conflict found = access_conflict(a, &a->accesses[i], b, &b->accesses[j]);
+            worst = found > worst ? found : worst;
+        }
+    }
+    return worst;
+}

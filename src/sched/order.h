@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* order.h - which tasks of a program are known to be done before another starts. Private to sched/.
+ *
+ * Tasks are taken in program order: those of step 0, then those of step 1.
+ *
+ *   order_begin_task(&order, program, b, is_last_step);   what its place alone orders, and its waits
+ *   order_is_full(&order, a)                              is task a of step 0 done by all members?
+ *   order_add_wait(&order, program, b, &wait)             one wait more
+ */
+#ifndef SCHED_ORDER_H
+#define SCHED_ORDER_H
+
+#include "sched/program.h"
+
+enum conflict {
+    CONFLICT_NONE,
+    CONFLICT_OWN, /* each member must have done the earlier task itself */
+    CONFLICT_ALL  /* all members must have done it */
+};
+
+/* Do two tasks touch the same memory, and one of them writes it? `a` is the earlier one; with
+ * is_last_step it is of the step before. */
+enum conflict task_conflict(const struct task *a, const struct task *b, bool is_last_step);
+
+struct order {
+    int n_tasks;
+    int step, task; /* the task that is looked at */
+    size_t words;   /* of a set: 64 tasks each, of two steps */
+    uint64_t *done; /* sets of each task of each step */
+    uint64_t *full;
+};
+
+MUST_CHECK enum status order_create(int n_tasks, struct order *out);
+void order_destroy(struct order *order);
+void order_begin_task(struct order *order, const struct program *program, int task,
+                      bool is_second_step);
+void order_add_wait(struct order *order, const struct program *program, int task,
+                    const struct wait *wait);
+/* Of the task that was begun last: has every member, or the same member, done task a of step 0? */
+bool order_is_full(const struct order *order, int a);
+bool order_was_done(const struct order *order, int a);
+/* Has a member done task `from` when it has done `to`, both of step 0? */
+bool order_is_done(const struct order *order, int from, int to);
+
+#endif /* SCHED_ORDER_H */

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/* program.c - a step program's end, and how it is printed. */
+#include "sched/program.h"
+
+#include "base/mem.h"
+
+void program_destroy(struct program *program)
+{
+    if (!program)
+        return;
+    mem_free(program->tasks);
+    mem_free(program->waits);
+    mem_free(program->task_of);
+    mem_free(program->gathered);
+    mem_free(program);
+}
+
+const char *task_kind_name(enum task_kind kind)
+{
+    static const char *const names[TASK_KINDS] = {
+        [TASK_COMPUTE] = "compute",
+        [TASK_ACCUMULATE] = "accumulate",
+        [TASK_REDUCE_SCATTER] = "reduce_scatter",
+        [TASK_SUM_FACTORS] = "sum_factors",
+        [TASK_SUM_ROWS] = "sum_rows",
+        [TASK_NORM] = "norm",
+        [TASK_DIRECTION] = "direction",
+        [TASK_UPDATE] = "update",
+        [TASK_ALL_GATHER] = "all_gather",
+        [TASK_UNSHARD] = "unshard",
+        [TASK_PUSH] = "push",
+        [TASK_PULL] = "pull",
+        [TASK_ALL_REDUCE] = "all_reduce",
+        [TASK_BARRIER] = "barrier",
+    };
+
+    return names[kind];
+}
+
+const char *task_medium_name(enum task_medium medium)
+{
+    static const char *const names[MEDIUMS] = { "none", "shared", "messages", "server" };
+
+    return names[medium];
+}
+
+const char *task_place_name(enum task_place place)
+{
+    static const char *const names[PLACES] = { "lane", "lane.sync", "net" };
+
+    return names[place];
+}
+
+const char *memory_name(enum memory_kind kind)
+{
+    static const char *const names[MEMORY_KINDS] = { "param",   "state",  "gradient",
+                                                     "sum",     "record", "table",
+                                                     "squares", "sends",  "loss" };
+
+    return names[kind];
+}
+
+void task_print_name(const struct task *task, struct strbuf *out)
+{
+    const char *before = "";
+
+    for (int kind = 0; kind < TASK_KINDS; kind++) {
+        if (!(task->does >> kind & 1))
+            continue;
+        strbuf_printf(out, "%s%s", before, task_kind_name((enum task_kind)kind));
+        before = "+";
+    }
+    if (task->bucket >= 0)
+        strbuf_printf(out, " bucket %d", task->bucket);
+    if (task->gather >= 0)
+        strbuf_printf(out, " table %d", task->gather);
+    if (task->kind == TASK_COMPUTE)
+        strbuf_printf(out, " nodes %d to %d", task->first_node, task->end_node - 1);
+    if (task->note)
+        strbuf_printf(out, " (%s)", task->note);
+}
+
+static void print_accesses(const struct task *task, bool writes, struct strbuf *out)
+{
+    const char *before = writes ? "  writes " : "  reads ";
+
+    for (int i = 0; i < task->n_accesses; i++) {
+        const struct access *a = &task->accesses[i];
+        if (a->is_write != writes)
+            continue;
+        strbuf_printf(out, "%s%s%s%d", before, a->reach == REACH_OWN ? "own " : "",
+                      memory_name(a->memory), a->index);
+        before = ", ";
+    }
+}
+
+static void print_waits(const struct program *program, const struct task *task,
+                        struct strbuf *out)
+{
+    const char *before = "  after ";
+
+    for (int i = 0; i < task->n_waits; i++) {
+        const struct wait *wait = &program->waits[task->first_wait + i];
+        strbuf_printf(out, "%s%s%d%s", before, wait->is_last_step ? "last " : "", wait->task,
+                      wait->is_local    ? " (own)"
+                      : wait->by_medium ? " (by server)"
+                                        : "");
+        before = ", ";
+    }
+}
+
+void program_print_text(const struct program *program, struct strbuf *out)
+{
+    for (int i = 0; i < program->n_tasks; i++) {
+        const struct task *task = &program->tasks[i];
+        if (task->is_on_demand)
+            continue;
+        strbuf_printf(out, "%4d %-9s %-8s ", i, task_place_name(task->place),
+                      task_medium_name(task->medium));
+        task_print_name(task, out);
+        if (task->rail >= 0)
+            strbuf_printf(out, " on rail %d", task->rail);
+        print_waits(program, task, out);
+        print_accesses(task, false, out);
+        print_accesses(task, true, out);
+        strbuf_printf(out, "\n");
+    }
+}

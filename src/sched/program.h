@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/* program.h - a step program: what the ranks of one node do in a training step, as tasks with
+ * dependencies.
+ *
+ * Lowering (lower.h) makes it from the graph of a step, after the strategy's passes, and from the
+ * topology of the job. The executor runs it; `tutti graph --after lower` prints it.
+ *
+ * Tasks. A task has a kind, the bucket or table it is about, the memory that it reads and writes,
+ * a medium and a place. All members of a place run the task, each on its own part:
+ *
+ *   place            members
+ *   PLACE_LANE       every lane of the node, in program order, while it computes its shards
+ *   PLACE_LANE_SYNC  every lane of the node, in program order, as soon as dependencies allow:
+ *                    between computations of its last shard, or after it
+ *   PLACE_NET        the inter-node threads of the node's rails, in any order that dependencies allow
+ *
+ * Dependencies. A task starts when the tasks in `waits` are done by all of their members; of a wait
+ * with `is_last_step`, those of the step before. The first step waits for nothing of that kind. A task
+ * that is waited for is a signal: every member increments a counter in the node's shared memory
+ * once a step, so that the counter's target in step s (from 0) is (s + 1) x members.
+ *
+ * A wait with `is_local` is for what the same member has done.
+ *
+ * Fusion. A task may do the work of several: `does` has a bit for each kind.
+ *
+ * Threads: a program does not change after lowering; any number of threads may read it.
+ */
+#ifndef SCHED_PROGRAM_H
+#define SCHED_PROGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/strbuf.h"
+#include "graph/graph.h"
+
+enum task_kind {
+    TASK_COMPUTE, /* nodes [first_node, end_node) of the graph, for each of a lane's shards */
+    TASK_ACCUMULATE, /* adds a shard's gradients to the lane's partial sums, along the tree */
+    TASK_REDUCE_SCATTER, /* sums the partial sums of all lanes; each member keeps its part */
+    TASK_SUM_FACTORS,    /* makes the sum of x^T dy over all shards, each member some rows */
+    TASK_SUM_ROWS,       /* sums sparse gradients of a table, each member a range of rows */
+    TASK_NORM,           /* all_reduce of sums of squares: every member adds all of them */
+    TASK_DIRECTION,      /* LAMB: makes Adam's directions of summed gradients */
+    TASK_UPDATE,         /* the optimizer, on each member's part */
+    TASK_ALL_GATHER,     /* every member has the parts of all */
+    TASK_UNSHARD,    /* ZeRO-3: other nodes' parts of parameters, before forward and backward */
+    TASK_PUSH,       /* sums go to their owners: servers, or nodes that own rows */
+    TASK_PULL,       /* updated parameters come from their owners */
+    TASK_ALL_REDUCE, /* losses, and flags that ranks raise for each other */
+    TASK_BARRIER,    /* no work: members meet between steps, or before a joint layer */
+    TASK_KINDS
+};
+
+enum task_medium { MEDIUM_NONE, MEDIUM_SHARED, MEDIUM_MESSAGES, MEDIUM_SERVER, MEDIUMS };
+enum task_place { PLACE_LANE, PLACE_LANE_SYNC, PLACE_NET, PLACES };
+
+/* What a task touches. */
+enum memory_kind {
+    MEMORY_PARAM,    /* bucket: parameters */
+    MEMORY_STATE,    /* bucket: the optimizer's state */
+    MEMORY_GRADIENT, /* bucket: partial sums of lanes */
+    MEMORY_SUM,      /* bucket: the summed gradient, or a direction, where it is kept */
+    MEMORY_RECORD,   /* bucket: factors, or ids and dy, of all shards */
+    MEMORY_TABLE,    /* gather: batch statistics of all shards */
+    MEMORY_SQUARES, /* sums of squares of gradients and parameters; index 1: of directions; index 2:
+                        of sparse rows that lanes sum in a job of several nodes; parts are buckets */
+    MEMORY_SENDS, /* bucket: messages with partial sums that are under way */
+    MEMORY_LOSS,  /* losses of all shards, flags of all ranks; alternates between two steps */
+    MEMORY_KINDS
+};
+
+/* How the members of a place share what they touch. */
+enum reach {
+    REACH_OWN, /* each member a part that no other member touches in this task */
+    REACH_ALL  /* each member everything */
+};
+
+/* Who has which part, where a task reaches its own: two tasks of one partition give a member the
+ * same part. */
+enum partition {
+    PARTITION_LANE,  /* what this lane's shards made */
+    PARTITION_BLOCK, /* blocks of the bucket, rows or columns: one range a lane of the node */
+    PARTITION_RAIL   /* blocks that travel through a rail: its own, and those of other nodes */
+};
+
+struct access {
+    enum memory_kind memory;
+    int index;
+    int part; /* of that memory: two that differ do not overlap; -1: all of it */
+    enum reach reach;
+    enum partition partition; /* of REACH_OWN */
+    bool is_write;
+};
+
+enum { TASK_ACCESSES = 24 };
+
+struct task {
+    enum task_kind kind;
+    uint32_t does; /* kinds that it does, `kind` among them: bits */
+    enum task_medium medium;
+    enum task_place place;
+    int bucket; /* -1: of no bucket */
+    int gather; /* -1: of no table of batch statistics */
+    /* Who runs it: lanes 0, stride, ... of the node, or its rails; `rail` >= 0: that one alone. */
+    int stride, rail;
+    int members;              /* that is so many */
+    int increment;            /* of the counter, by each */
+    int first_node, end_node; /* TASK_COMPUTE: of the graph */
+    int n_accesses;
+    struct access accesses[TASK_ACCESSES];
+    int first_wait, n_waits; /* in program->waits */
+    int signal;              /* number of its counter; -1: nobody waits for it */
+    bool is_on_demand;       /* no part of a step: members run it when they are asked to */
+    const char *note;        /* what it is about, where kind and bucket do not say; or NULL */
+};
+
+struct wait {
+    int task;
+    bool is_last_step;
+    bool is_local;  /* done by this member is enough: no counter is looked at */
+    bool by_medium; /* the medium sees to it: a server answers when it has what was pushed */
+};
+
+/* Meetings of lanes that are no part of a step's data flow. */
+enum program_barrier {
+    BARRIER_SETTLE,   /* ranks, between steps */
+    BARRIER_EVALUATE, /* ranks, after an evaluation */
+    BARRIER_SAMPLES,  /* lanes, before they compute a column-sharded first layer */
+    BARRIER_COLUMNS,  /* and after it */
+    BARRIER_HOSTS,    /* ranks, whose devices have steps to run */
+    BARRIERS
+};
+
+struct program {
+    int n_tasks, n_waits, n_signals;
+    struct task
+        *tasks; /* in program order: a task follows the tasks of its step that it waits for */
+    struct wait *waits;
+    int *task_of; /* of each signal */
+    int n_buckets, n_gathers;
+    /* Tasks by what they mean to others; -1: there is none. */
+    int announced[GRAPH_NODE_IN]; /* TASK_ACCUMULATE: this node's lanes are through with it */
+    int ready[GRAPH_NODE_IN];     /* likewise; records of other nodes are here, too */
+    int fresh[GRAPH_NODE_IN];     /* parameters of the step are there for all lanes */
+    int summed[GRAPH_NODE_IN];    /* nobody reads the bucket's gradients any more */
+    int unshard[GRAPH_NODE_IN];   /* TASK_UNSHARD */
+    int *gathered;                /* a gather's tables are there: one a gather */
+    int norm, direction_norm;     /* squares of gradients, and of directions, are there */
+    int losses;                   /* all nodes' losses are there */
+    int barrier[BARRIERS];
+};
+
+void program_destroy(struct program *program); /* NULL is allowed */
+/* Finds dependencies, from what tasks read and write, and signals: connect.c. Lowering calls it last. */
+MUST_CHECK enum status program_connect(struct program *program);
+
+/* The task that raises a bucket's or a step's counter; NULL for -1. */
+static inline const struct task *program_task(const struct program *program, int number)
+{
+    return number < 0 ? NULL : &program->tasks[number];
+}
+
+/* What the counter of a task is when the task is done in step `steps`, counted from 0. */
+static inline uint32_t program_target(const struct task *task, uint32_t steps)
+{
+    return (steps + 1) * (uint32_t)(task->members * task->increment);
+}
+
+const char *task_kind_name(enum task_kind kind);
+const char *task_medium_name(enum task_medium medium);
+const char *task_place_name(enum task_place place);
+const char *memory_name(enum memory_kind kind);
+/* "reduce_scatter+update+all_gather bucket 3": what a task does and about what. */
+void task_print_name(const struct task *task, struct strbuf *out);
+/* A task a line: number, place, medium, name, waits, what it reads and writes. */
+void program_print_text(const struct program *program, struct strbuf *out);
+
+#endif /* SCHED_PROGRAM_H */
