@@ -32,10 +32,9 @@ struct arrival {
     _Atomic int32_t rank;   /* that is charged: the lane's own; whose message came last */
 };
 
-/* Single counters, in a row: reduced, evaluated, settled, gathered, joined, exchanged, directed, kept_rows. */
-enum { SINGLES = 8, LATER_NS = 200 * 1000 * 1000 };
+enum { LATER_NS = 200 * 1000 * 1000 };
 
-/* Of a counter: this node's lanes, then its ranks' wires. */
+/* Arrivals at a counter: of this node's lanes, then of its ranks' inter-node threads. */
 static size_t slots(const struct exec *exec)
 {
     return (size_t)(exec->all_lanes + transport_node_size(exec->transport, exec->node));
@@ -43,37 +42,13 @@ static size_t slots(const struct exec *exec)
 
 size_t account_bytes(const struct exec *exec)
 {
-    const size_t counters =
-        4 * (size_t)exec->buckets.count + (size_t)exec->gathers.count + SINGLES;
-    return counters * slots(exec) * sizeof(struct arrival);
+    return (size_t)exec->program->n_signals * slots(exec) * sizeof(struct arrival);
 }
 
-/* Number of a counter among all, in the order ready, done, met, the single ones, summed, held. */
-static size_t number_of(const struct exec *exec, const struct transport_counter *counter)
+static struct arrival *arrivals_at(const struct exec *exec, int task)
 {
-    const struct {
-        const struct transport_counter *first;
-        int count;
-    } rows[] = {
-        { exec->ready, exec->buckets.count },  { exec->done, exec->buckets.count },
-        { exec->met, exec->gathers.count },    { exec->reduced, SINGLES },
-        { exec->summed, exec->buckets.count }, { exec->hold.held, exec->buckets.count },
-    };
-    size_t before = 0;
-
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (counter >= rows[i].first && counter < rows[i].first + rows[i].count)
-            return before + (size_t)(counter - rows[i].first);
-        before += (size_t)rows[i].count;
-    }
-    BUG_ON(true);
-    return 0;
-}
-
-static struct arrival *arrivals_at(const struct exec *exec,
-                                   const struct transport_counter *counter)
-{
-    return (struct arrival *)exec->arrivals + number_of(exec, counter) * slots(exec);
+    return (struct arrival *)exec->arrivals +
+           (size_t)exec->program->tasks[task].signal * slots(exec);
 }
 
 static void note_arrival(struct arrival *arrival, int rank)
@@ -85,28 +60,33 @@ static void note_arrival(struct arrival *arrival, int rank)
     atomic_store_explicit(&arrival->times, times + 1, memory_order_relaxed);
 }
 
-void lane_raise(struct lane *lane, struct transport_counter *counter, uint32_t by)
+static void increment(struct exec *exec, int task)
 {
-    note_arrival(arrivals_at(lane->exec, counter) + lane->number, lane->exec->rank);
-    transport_raise(counter, by);
+    transport_raise(exec_counter(exec, task), (uint32_t)exec->program->tasks[task].increment);
 }
 
-static struct arrival *arrival_of_wire(const struct exec *exec,
-                                       const struct transport_counter *counter)
+void lane_signal(struct lane *lane, int task)
+{
+    note_arrival(arrivals_at(lane->exec, task) + lane->number, lane->exec->rank);
+    increment(lane->exec, task);
+}
+
+static struct arrival *arrival_of_wire(const struct exec *exec, int task)
 {
     const int first = transport_node_first(exec->transport, exec->node);
-    return arrivals_at(exec, counter) + exec->all_lanes + (exec->rank - first);
+    return arrivals_at(exec, task) + exec->all_lanes + (exec->rank - first);
 }
 
-void wire_raise(struct exec *exec, struct transport_counter *counter, int rank)
+void wire_signal(struct exec *exec, int task, int rank)
 {
-    note_arrival(arrival_of_wire(exec, counter), rank);
-    transport_raise(counter, 1);
+    note_arrival(arrival_of_wire(exec, task), rank);
+    increment(exec, task);
 }
 
-void wire_expects(struct exec *exec, const struct transport_counter *counter, int rank)
+void wire_expects(struct exec *exec, int task, int rank)
 {
-    atomic_store_explicit(&arrival_of_wire(exec, counter)->awaits, rank, memory_order_relaxed);
+    if (exec->program->tasks[task].signal >= 0)
+        atomic_store_explicit(&arrival_of_wire(exec, task)->awaits, rank, memory_order_relaxed);
 }
 
 /* Names ---------------------------------------------------------------------------------- */
@@ -234,10 +214,10 @@ void lane_end_comm(struct lane *lane, struct span span, const char *name, const 
 
 /* Waiting ---------------------------------------------------------------------------------- */
 
-/* The rank to charge: that of the thread that came last to the counter. */
-static int last_at(const struct exec *exec, const struct transport_counter *counter)
+/* The rank to charge: that of the thread that came last. */
+static int last_at(const struct exec *exec, int task)
 {
-    struct arrival *all = arrivals_at(exec, counter);
+    struct arrival *all = arrivals_at(exec, task);
     int64_t latest = 0;
     int last = exec->rank;
 
@@ -249,43 +229,6 @@ static int last_at(const struct exec *exec, const struct transport_counter *coun
         }
     }
     return last;
-}
-
-/* Who raises a counter, and how often a round. */
-struct raisers {
-    int lanes, stride, wires; /* lanes 0, stride, ... below `lanes`; the first ranks' wires */
-    uint32_t each;            /* a round adds so much */
-};
-
-static struct raisers raisers_of(const struct exec *exec,
-                                 const struct transport_counter *counter)
-{
-    const int lanes = exec->all_lanes, rails = exec->nodes > 1 ? wire_rails(exec) : 0;
-    const struct raisers by_wires = { 0, 1, rails, (uint32_t)rails };
-    const struct raisers by_lanes = { lanes, 1, 0, (uint32_t)lanes };
-    const struct raisers by_both = { lanes, 1, 1, (uint32_t)lanes + 1 };
-    const size_t number = number_of(exec, counter), buckets = (size_t)exec->buckets.count;
-
-    if (counter == exec->settled)
-        return (struct raisers){ lanes, exec->n_lanes, 0, (uint32_t)(lanes / exec->n_lanes) };
-    if (counter == exec->evaluated)
-        return (struct raisers){ lanes, exec->n_lanes, 0, (uint32_t)lanes };
-    if (counter == exec->exchanged)
-        return (struct raisers){ 0, 1, 1, 1 };
-    if (exec->nodes == 1 || counter == exec->gathered || counter == exec->joined)
-        return by_lanes;
-    if (number >= 2 * buckets + (size_t)exec->gathers.count + SINGLES) /* summed, held */
-        return by_wires;
-    if (number < 2 * buckets) {
-        const int b = (int)(number % buckets);
-        const bool is_gathered = bucket_is_gathered(exec, b);
-        if (number < buckets)
-            return is_gathered ? by_both : by_lanes;
-        if (bucket_is_served(exec, b))
-            return (struct raisers){ 0, 1, 1, 1 };
-        return is_gathered ? by_lanes : by_wires;
-    }
-    return number < 2 * buckets + (size_t)exec->gathers.count ? by_both : by_wires;
 }
 
 static bool has_come(const struct arrival *arrival, uint32_t rounds)
@@ -310,23 +253,22 @@ static void add_missing(struct missing *missing, int rank, bool far)
     }
 }
 
-static struct missing find_missing(const struct exec *exec,
-                                   const struct transport_counter *counter, uint32_t target)
+static struct missing find_missing(const struct exec *exec, int number, uint32_t target)
 {
-    const struct raisers raisers = raisers_of(exec, counter);
-    BUG_ON(raisers.each == 0);
-    const uint32_t rounds = target / raisers.each;
-    struct arrival *all = arrivals_at(exec, counter);
+    const struct task *task = &exec->program->tasks[number];
+    const uint32_t rounds = target / (uint32_t)(task->members * task->increment);
+    struct arrival *all = arrivals_at(exec, number);
     struct missing missing = { 0 };
     int last = -1;
 
-    for (int l = 0; l < raisers.lanes; l += raisers.stride) {
+    for (int l = 0; task->place != PLACE_NET && l < exec->all_lanes; l += task->stride) {
         const int rank = (exec->first_lane + l) / exec->n_lanes;
         if (!has_come(&all[l], rounds) && rank != last)
             add_missing(&missing, last = rank, false);
     }
-    for (int w = 0; w < raisers.wires && missing.count == 0; w++) {
-        const struct arrival *wire = &all[exec->all_lanes + w];
+    const int first = task->rail < 0 ? 0 : task->rail;
+    for (int w = 0; task->place == PLACE_NET && w < task->members && missing.count == 0; w++) {
+        const struct arrival *wire = &all[exec->all_lanes + first + w];
         const int rank = atomic_load_explicit(&wire->awaits, memory_order_relaxed);
         if (!has_come(wire, rounds))
             add_missing(&missing, rank, true);
@@ -334,40 +276,45 @@ static struct missing find_missing(const struct exec *exec,
     return missing;
 }
 
-/* The same, looking behind a wire that waits for lanes of this node: those that have not come to some
- * bucket. */
-static struct missing find_cause(const struct exec *exec,
-                                 const struct transport_counter *counter, uint32_t target)
+/* The same, looking behind an inter-node thread that waits for lanes of this node: those that have not
+ * announced some bucket, or written some table. */
+static struct missing find_cause(const struct exec *exec, int task, uint32_t target)
 {
-    struct missing missing = find_missing(exec, counter, target);
+    const struct program *program = exec->program;
+    struct missing missing = find_missing(exec, task, target);
 
     if (missing.count == 0 || missing.first >= 0)
         return missing;
     missing.count = 0;
-    for (int b = 0; b < exec->buckets.count && missing.count == 0; b++)
-        missing = find_missing(exec, &exec->ready[b], (exec->steps + 1) * exec->ready_each[b]);
+    for (int g = 0; g < program->n_gathers && missing.count == 0; g++)
+        missing = find_missing(exec, program->made[g],
+                               exec_target(exec, program->made[g], exec->steps));
+    for (int b = 0; b < program->n_buckets && missing.count == 0; b++)
+        missing = find_missing(exec, program->announced[b],
+                               exec_target(exec, program->announced[b], exec->steps));
     return missing;
 }
 
-/* The bucket whose update a counter is about, or NULL; losses of other nodes come after buckets, so it is
- * the first that is not done. */
-static const char *updated_bucket(const struct exec *exec,
-                                  const struct transport_counter *counter)
+/* The bucket whose parameters a task brings, or NULL. Losses of other nodes come after buckets, so it is
+ * the first whose parameters are not there. */
+static const char *updated_bucket(const struct exec *exec, int task)
 {
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const uint32_t target = (exec->steps + 1) * exec->done_each[b];
-        if (counter == &exec->done[b] || counter == &exec->hold.held[b] ||
-            (counter == exec->exchanged && !transport_reached(&exec->done[b], target)))
+    const struct program *program = exec->program;
+
+    for (int b = 0; b < program->n_buckets; b++) {
+        if (task == program->fresh[b] || task == program->unshard[b] ||
+            (task == program->losses &&
+             !exec_task_is_done(exec, program->fresh[b], exec->steps)))
             return exec->bucket_names[b];
     }
     return NULL;
 }
 
 /* Ends the job with the name of the rank that has not come. */
-static enum status name_missing(struct exec *exec, const struct transport_counter *counter,
-                                struct missing missing, const char *what)
+static enum status name_missing(struct exec *exec, int task, struct missing missing,
+                                const char *what)
 {
-    const char *bucket = updated_bucket(exec, counter);
+    const char *bucket = updated_bucket(exec, task);
     char more[48] = "", text[400];
 
     if (missing.count > 1)
@@ -384,9 +331,9 @@ static enum status name_missing(struct exec *exec, const struct transport_counte
 
 /* Who is on another node is named a while later: who waits there may know better which of its ranks it
  * is. */
-static enum status wait_or_name(struct exec *exec, struct transport_counter *counter,
-                                uint32_t target, const char *what)
+static enum status wait_or_name(struct exec *exec, int task, uint32_t target, const char *what)
 {
+    struct transport_counter *counter = exec_counter(exec, task);
     const int64_t timeout_ns = (int64_t)(exec->config.stall_timeout * 1e9);
     bool reached;
 
@@ -395,40 +342,50 @@ static enum status wait_or_name(struct exec *exec, struct transport_counter *cou
     TRY(transport_wait_within(exec->transport, counter, target, timeout_ns, what, &reached));
     if (reached)
         return STATUS_OK;
-    struct missing missing = find_cause(exec, counter, target);
+    struct missing missing = find_cause(exec, task, target);
     if (missing.count == 0 || missing.far) {
         TRY(transport_wait_within(exec->transport, counter, target, timeout_ns / 4 + LATER_NS,
                                   what, &reached));
         if (reached)
             return STATUS_OK;
-        missing = find_cause(exec, counter, target);
+        missing = find_cause(exec, task, target);
     }
     if (missing.count == 0 || missing.first < 0)
         return transport_wait(exec->transport, counter, target, what);
-    return name_missing(exec, counter, missing, what);
+    return name_missing(exec, task, missing, what);
 }
 
-enum status exec_wait(struct exec *exec, struct lane *lane, struct transport_counter *counter,
-                      uint32_t target, const char *what)
+enum status exec_wait_until(struct exec *exec, struct lane *lane, int task, uint32_t target,
+                            const char *what)
 {
-    if (transport_reached(counter, target))
+    if (transport_reached(exec_counter(exec, task), target))
         return STATUS_OK;
     if (lane == exec->lanes)
         transport_note(exec->transport, exec->step, what);
     const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
     if (lane->computes)
         overlap_leave(&exec->overlap, begin);
-    const enum status status = wait_or_name(exec, counter, target, what);
+    const enum status status = wait_or_name(exec, task, target, what);
     const int64_t end = clock_ns();
     if (lane->computes)
         overlap_enter(&exec->overlap, end);
     lane->times.wait += end - begin;
     if (status != STATUS_OK)
         return status;
-    const int last = last_at(exec, counter);
+    const int last = last_at(exec, task);
     lane->waited_for[last] += end - begin;
     trace_end(lane->trace, traced, TRACE_WAIT, what, exec->rank_names[last]);
     return STATUS_OK;
+}
+
+enum status exec_wait(struct exec *exec, struct lane *lane, int task, const char *what)
+{
+    return exec_wait_until(exec, lane, task, exec_target(exec, task, exec->steps), what);
+}
+
+enum status exec_wait_last(struct exec *exec, struct lane *lane, int task, const char *what)
+{
+    return exec_wait_until(exec, lane, task, exec_target(exec, task, exec->steps - 1), what);
 }
 
 enum status exec_wait_for_stage(struct lane *lane, struct transport_request *request, int stage)

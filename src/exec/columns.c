@@ -173,20 +173,20 @@ static void run_columns(struct lane *lane, int b)
 enum status lane_join(struct lane *lane)
 {
     struct exec *exec = lane->exec;
-    const uint32_t target = (exec->steps + 1) * (uint32_t)exec->all_lanes;
+    const int *barrier = exec->program->barrier;
 
     if (!exec->has_columns)
         return STATUS_OK;
     if (!exec->columns_taken)
         move_columns(lane, false);
     exec_meet(exec, "gathered");
-    lane_raise(lane, exec->gathered, 1);
-    TRY(exec_wait(exec, lane, exec->gathered, target, "all_gather of samples"));
+    lane_signal(lane, barrier[BARRIER_SAMPLES]);
+    TRY(exec_wait(exec, lane, barrier[BARRIER_SAMPLES], "all_gather of samples"));
     for (int b = 0; b < exec->buckets.count; b++) {
         if (exec->factored[b].forward && lane->columns[b].count > 0)
             run_columns(lane, b);
     }
     exec_meet(exec, "joined");
-    lane_raise(lane, exec->joined, 1);
-    return exec_wait(exec, lane, exec->joined, target, "all_gather of a layer's columns");
+    lane_signal(lane, barrier[BARRIER_COLUMNS]);
+    return exec_wait(exec, lane, barrier[BARRIER_COLUMNS], "all_gather of a layer's columns");
 }

@@ -712,8 +712,8 @@ static enum status meet_hosts(struct exec *exec, struct exec_result *out)
     if (exec->nodes > 1) {
         TRY(device_meet_machines(exec, &out->heard));
     } else if (exec->ranks > 1) {
-        lane_raise(lane, exec->reduced, 1);
-        TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * (uint32_t)exec->ranks,
+        lane_signal(lane, exec->program->barrier[BARRIER_HOSTS]);
+        TRY(exec_wait(exec, lane, exec->program->barrier[BARRIER_HOSTS],
                       "all_reduce of gradients"));
         out->heard = exec_heard(exec);
     }

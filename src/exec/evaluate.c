@@ -531,11 +531,11 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
         hold_end(exec);
     }
     exec_meet(exec, "evaluated");
-    lane_raise(&exec->lanes[0], exec->evaluated, (uint32_t)exec->n_lanes);
-    exec->evaluations++;
-    TRY(exec_wait(exec, &exec->lanes[0], exec->evaluated,
-                  exec->evaluations * (uint32_t)exec->all_lanes,
-                  "all_reduce of the evaluation"));
+    const int evaluated = exec->program->barrier[BARRIER_EVALUATE];
+    lane_signal(&exec->lanes[0], evaluated);
+    TRY(exec_wait_until(exec, &exec->lanes[0], evaluated,
+                        exec_target(exec, evaluated, exec->evaluations++),
+                        "all_reduce of the evaluation"));
     if (exec->nodes > 1) {
         if (exec->rank == transport_node_first(exec->transport, exec->node))
             TRY(merge_results(exec, n_batches));

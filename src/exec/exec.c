@@ -333,21 +333,9 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
     const size_t shards = (size_t)exec->shards;
     const size_t pieces = (size_t)exec->norms.count;
 
-    exec->ready = carve(carver, buckets, sizeof *exec->ready);
-    exec->done = carve(carver, buckets, sizeof *exec->done);
-    exec->summed = carve(carver, buckets, sizeof *exec->summed);
-    exec->hold.held = carve(carver, buckets, sizeof *exec->hold.held);
+    exec->counters = carve(carver, (size_t)exec->program->n_signals, sizeof *exec->counters);
     exec->hold.left = carve(carver, buckets, sizeof *exec->hold.left);
     exec->hold.furthest = carve(carver, 1, sizeof *exec->hold.furthest);
-    exec->met = carve(carver, (size_t)exec->gathers.count, sizeof *exec->met);
-    exec->reduced = carve(carver, 8, sizeof *exec->reduced);
-    exec->evaluated = exec->reduced + 1;
-    exec->settled = exec->reduced + 2;
-    exec->gathered = exec->reduced + 3;
-    exec->joined = exec->reduced + 4;
-    exec->exchanged = exec->reduced + 5;
-    exec->directed = exec->reduced + 6;
-    exec->kept_rows = exec->reduced + 7;
     exec->flags = carve(carver, 2 * (size_t)exec->ranks, sizeof *exec->flags);
     exec->arrivals = carve(carver, 1, account_bytes(exec));
     exec->losses = carve(carver, 2 * shards, sizeof(float));
@@ -467,22 +455,6 @@ static enum status make_lanes(struct exec *exec)
     return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
 }
 
-/* Who raises what: lanes, and the wires of this node for what they bring or do. */
-static void count_raises(struct exec *exec)
-{
-    const uint32_t lanes = (uint32_t)exec->all_lanes;
-
-    exec->met_each = lanes + (exec->nodes > 1);
-    exec->summed_each = exec->nodes > 1 ? (uint32_t)wire_rails(exec) : lanes;
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const bool is_gathered = bucket_is_gathered(exec, b);
-        exec->ready_each[b] = lanes + (exec->nodes > 1 && is_gathered);
-        exec->done_each[b] = bucket_is_compressed(exec, b) || bucket_is_served(exec, b) ? 1
-                             : exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec)
-                                                               : lanes;
-    }
-}
-
 /* What is given back, and how much may be under way: about two buckets. */
 static void find_window(struct exec *exec)
 {
@@ -493,6 +465,29 @@ static void find_window(struct exec *exec)
                                          : WINDOW_LEAST;
     exec->releases = exec->config.zero >= 2 && !exec->buckets.pass;
     exec->buckets.held |= exec->hold.buckets;
+}
+
+/* What lanes and inter-node threads of this node do in a step. */
+static enum status make_program(struct exec *exec)
+{
+    const struct exec_config *config = &exec->config;
+    const int rails = exec->nodes > 1 ? wire_rails(exec) : 0;
+    const struct lower_config lower = {
+        .topology = { .nodes = exec->nodes,
+                      .node_ranks = transport_node_size(exec->transport, exec->node),
+                      .lanes = exec->n_lanes,
+                      .rails = rails,
+                      .rail = exec->rank - transport_node_first(exec->transport, exec->node) },
+        .compresses = config->compress.codec != NULL,
+        .gives = exec->remote != NULL,
+        .is_direct = exec->remote && exec->remote->is_direct,
+        .is_device = config->device != NULL,
+        .releases = exec->releases,
+        .has_steps = config->batch > 0,
+        .pipeline = exec->buckets.pipeline,
+    };
+
+    return program_lower(config->train, &lower, &exec->program);
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -546,10 +541,11 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     if (status == STATUS_OK)
         status = account_create(exec);
     if (status == STATUS_OK) {
-        count_raises(exec);
         find_window(exec);
         status = hold_create(exec);
     }
+    if (status == STATUS_OK)
+        status = make_program(exec);
     if (status == STATUS_OK) {
         transport_set_waiters(exec->transport, exec->all_lanes + (exec->wire != NULL));
         status = share_memory(exec);
@@ -584,6 +580,7 @@ void exec_destroy(struct exec *exec)
         return;
     wire_destroy(exec);
     remote_destroy(exec);
+    program_destroy(exec->program);
     device_destroy(exec);
     pipe_destroy(exec);
     hold_destroy(exec);

@@ -72,7 +72,7 @@ void lane_give_table(struct lane *lane, int g)
     struct exec *exec = lane->exec;
 
     exec_meet(exec, "met");
-    lane_raise(lane, &exec->met[g], 1);
+    lane_signal(lane, exec->program->made[g]);
 }
 
 void lane_give_empty_tables(struct lane *lane)
@@ -90,10 +90,9 @@ void lane_give_empty_tables(struct lane *lane)
 enum status lane_await_tables(struct lane *lane, int end)
 {
     struct exec *exec = lane->exec;
-    const uint32_t target = (exec->steps + 1) * exec->met_each;
 
     for (; lane->next_gather < end; lane->next_gather++)
-        TRY(exec_wait(exec, lane, &exec->met[lane->next_gather], target,
+        TRY(exec_wait(exec, lane, exec->program->gathered[lane->next_gather],
                       "shard_gather of batch statistics"));
     return STATUS_OK;
 }

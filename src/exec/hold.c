@@ -477,8 +477,9 @@ enum status hold_take(struct lane *lane, uint64_t buckets, bool is_backward)
                                                                      mark, memory_order_relaxed,
                                                                      memory_order_relaxed)) {
         }
-        TRY(exec_wait(exec, lane, &hold->held[b], uses * (uint32_t)wire_rails(exec),
-                      "all_gather of parameters"));
+        const int unshard = exec->program->unshard[b];
+        TRY(exec_wait_until(exec, lane, unshard, exec_target(exec, unshard, uses - 1),
+                            "all_gather of parameters"));
     }
     return STATUS_OK;
 }

@@ -9,7 +9,7 @@
  * in each that it takes part in. A round of a step has two *phases*, forward and backward, one of an
  * evaluation one. A step of a pipeline is one round, whose phases are the actions of its schedule; one of its
  * evaluations is a group of batches. In a phase each bucket is used from the first to the last instruction that reads it: a
- * lane takes it, which waits until the wires have brought it (held[b]), and leaves it (left[b]); when all
+ * lane takes it, which waits until the wires have brought it (the unshard task), and leaves it (left[b]); when all
  * lanes have, the other nodes' parts are released (wire_hold.c). All uses of a walk in the order of
  * first readers are a queue; wires bring what the lane that is furthest needs, and a window of
  * what follows.
@@ -68,7 +68,7 @@ struct hold {
     struct hold_walk walk;
     bool is_walking;
     /* Shared memory of the node: one a bucket; the place in the queue that a lane has come to. */
-    struct transport_counter *held, *left;
+    struct transport_counter *left;
     _Atomic uint64_t *furthest;
 };
 

@@ -354,15 +354,15 @@ enum status exec_settle(struct exec *exec)
         if (exec->remote)
             TRY(remote_await(lane, b));
         else
-            TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
-                          "all_gather of parameters"));
+            TRY(exec_wait_last(exec, lane, exec->program->fresh[b],
+                               "all_gather of parameters"));
     }
     columns_return(exec);
     exec_meet(exec, "settle");
-    exec->settles++;
-    lane_raise(lane, exec->settled, 1);
-    const int ranks = transport_node_size(exec->transport, exec->node);
-    TRY(exec_wait(exec, lane, exec->settled, exec->settles * (uint32_t)ranks, "barrier"));
+    const int settled = exec->program->barrier[BARRIER_SETTLE];
+    lane_signal(lane, settled);
+    TRY(exec_wait_until(exec, lane, settled, exec_target(exec, settled, exec->settles++),
+                        "barrier"));
     if (exec->nodes == 1)
         return STATUS_OK;
     return exec->wire ? wire_barrier(exec) : comm_barrier(exec->config.comm);

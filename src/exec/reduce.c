@@ -8,8 +8,7 @@
  * a time, of all columns or of those that belong to the lane (columns.c).
  * A table of which some rows occur is worked on row by row (rows.c).
  * Where norms must be known before the update (clipping, LARS, LAMB) the sum is kept with sums of
- * squares, of a table those of its rows; when every lane has done that, everybody adds the squares in the same order
- * and then updates (norms.c).
+ * squares, of a table those of its rows; a later task updates (norms.c). sync.c runs the tasks.
  *
  * Cost for a vector of M bytes, p lanes, k partial sums: a lane reads k*M/p, and reads and writes
  * M/p of parameters and of each state.
@@ -411,8 +410,8 @@ static void work_on_table(struct lane *lane, int b, enum reduce_what what,
     }
 }
 
-static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
-                           const struct kernel_update_step *numbers)
+void reduce_bucket(struct lane *lane, int b, enum reduce_what what,
+                   const struct kernel_update_step *numbers)
 {
     const struct exec *exec = lane->exec;
 
@@ -456,69 +455,6 @@ enum status reduce_clip_scale(struct exec *exec, uint32_t step, float *out)
     *out = clip->scale;
     pthread_mutex_unlock(&clip->lock);
     return status;
-}
-
-/* This lane has written its squares: says so and waits for the others. */
-static enum status meet_norms(struct lane *lane, struct transport_counter *counter,
-                              const char *point, const char *what)
-{
-    struct exec *exec = lane->exec;
-
-    exec_meet(exec, point);
-    lane_raise(lane, counter, 1);
-    return exec_wait(exec, lane, counter, (exec->steps + 1) * (uint32_t)exec->all_lanes, what);
-}
-
-static enum status update_by_norms(struct lane *lane)
-{
-    struct exec *exec = lane->exec;
-    struct kernel_update_step numbers = exec->numbers;
-
-    TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
-    if (exec->clips)
-        TRY(reduce_clip_scale(exec, exec->steps, &numbers.scale));
-    struct span span = lane_begin_comm(lane);
-    if (exec->clips && exec->directs) {
-        for (int b = 0; b < exec->buckets.count; b++)
-            work_on_bucket(lane, b, DIRECT, &numbers);
-        lane_end_comm(lane, span, "directions", NULL);
-        TRY(meet_norms(lane, exec->directed, "directed", "all_reduce of directions' norms"));
-        span = lane_begin_comm(lane);
-    }
-    for (int b = 0; b < exec->buckets.count; b++) {
-        work_on_bucket(lane, b, UPDATE, &numbers);
-        exec_meet(exec, "done");
-        lane_raise(lane, &exec->done[b], 1);
-    }
-    lane_end_comm(lane, span, "update by norms", NULL);
-    return STATUS_OK;
-}
-
-/* Of several machines the wire has the norm of what it sums: lanes say that they have summed tables, hear that all
- * squares are there, and update these. */
-static enum status update_rows_by_norms(struct lane *lane)
-{
-    struct exec *exec = lane->exec;
-    struct kernel_update_step numbers = exec->numbers;
-    const uint32_t rails = (uint32_t)wire_rails(exec);
-
-    if (!norms_wait_for_rows(exec))
-        return STATUS_OK;
-    exec_meet(exec, "reduced");
-    lane_raise(lane, exec->kept_rows, 1);
-    TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * rails,
-                  "all_reduce of the gradient's norm"));
-    TRY(reduce_clip_scale(exec, exec->steps, &numbers.scale));
-    const struct span span = lane_begin_comm(lane);
-    for (int b = 0; b < exec->buckets.count; b++) {
-        if (!bucket_is_gathered(exec, b))
-            continue;
-        work_on_bucket(lane, b, UPDATE, &numbers);
-        exec_meet(exec, "done");
-        lane_raise(lane, &exec->done[b], 1);
-    }
-    lane_end_comm(lane, span, "update by norms", NULL);
-    return STATUS_OK;
 }
 
 /* Bytes between ranks ---------------------------------------------------------------------- */
@@ -577,7 +513,7 @@ static int64_t floats_of_rows(const struct exec *exec, int b)
 }
 
 /* What this rank reads in a step of bucket b that other ranks have written. */
-static int64_t bytes_of_bucket(const struct exec *exec, int b)
+int64_t reduce_bytes(const struct exec *exec, int b)
 {
     const struct stretches s = stretches_of(exec, b);
     int64_t floats;
@@ -593,67 +529,4 @@ static int64_t bytes_of_bucket(const struct exec *exec, int b)
         floats = own * (exec->n_parts - exec->own_parts) + (s.end - s.begin - own);
     }
     return floats * (int64_t)sizeof(float);
-}
-
-/* Sums this lane's part of a bucket that is ready, and updates it or gives it to servers. */
-static enum status reduce_bucket(struct lane *lane, int b)
-{
-    struct exec *exec = lane->exec;
-    const bool keeps = norms_are_used(exec), gives = exec->remote != NULL;
-    /* Making a gradient is no communication. */
-    const bool makes = bucket_is_gathered(exec, b);
-    const struct span span =
-        makes ? (struct span){ .traced = trace_begin(lane->trace) } : lane_begin_comm(lane);
-
-    work_on_bucket(lane, b,
-                   gives   ? SUM_AND_GIVE
-                   : keeps ? SUM_AND_KEEP
-                           : SUM_AND_UPDATE,
-                   &exec->numbers);
-    if (exec->releases && !makes)
-        lane_raise(lane, &exec->summed[b], 1);
-    if (!keeps && !gives) {
-        exec_meet(exec, "done");
-        lane_raise(lane, &exec->done[b], 1);
-    }
-    if (makes)
-        trace_end(lane->trace, span.traced, TRACE_COMPUTE, EXEC_MAKING, exec->bucket_names[b]);
-    else
-        lane_end_comm(lane, span, keeps || gives ? "sum" : "sum and update",
-                      exec->bucket_names[b]);
-    if (lane == exec->lanes)
-        lane->times.bytes += bytes_of_bucket(exec, b);
-    return gives ? remote_arrive(lane, b) : STATUS_OK;
-}
-
-enum status lane_reduce_below(struct lane *lane, int end)
-{
-    struct exec *exec = lane->exec;
-
-    for (; lane->next_bucket < exec->buckets.count; lane->next_bucket++) {
-        const int b = lane->next_bucket;
-        const uint32_t target = (exec->steps + 1) * exec->ready_each[b];
-        if (exec->wire && !bucket_is_gathered(exec, b))
-            continue; /* the wire sums and updates it */
-        if (remote_is_direct(exec, b))
-            continue; /* it went when it was announced */
-        if (!transport_reached(&exec->ready[b], target)) {
-            if (b >= end)
-                return STATUS_OK;
-            exec_meet(exec, "wait");
-            TRY(exec_wait(exec, lane, &exec->ready[b], target, exec->reduce_names[b]));
-        }
-        TRY(reduce_bucket(lane, b));
-    }
-    return STATUS_OK;
-}
-
-enum status lane_reduce(struct lane *lane, bool all)
-{
-    const struct exec *exec = lane->exec;
-
-    TRY(lane_reduce_below(lane, all ? exec->buckets.count : 0));
-    if (!all || !norms_are_used(exec))
-        return STATUS_OK;
-    return exec->wire ? update_rows_by_norms(lane) : update_by_norms(lane);
 }

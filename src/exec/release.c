@@ -40,7 +40,7 @@ void release_announced(struct lane *lane, int b)
     if (!exec->releases || bucket_is_gathered(exec, b))
         return;
     lane->unreleased |= UINT64_C(1) << b;
-    lane->summed_when[b] = (exec->steps + 1) * exec->summed_each;
+    lane->summed_when[b] = exec_target(exec, exec->program->summed[b], exec->steps);
 }
 
 void release_bucket(struct lane *lane, int b)
@@ -59,7 +59,8 @@ void release_summed(struct lane *lane)
 {
     for (uint64_t left = lane->unreleased; left; left &= left - 1) {
         const int b = __builtin_ctzll(left);
-        if (transport_reached(&lane->exec->summed[b], lane->summed_when[b]))
+        if (transport_reached(exec_counter(lane->exec, lane->exec->program->summed[b]),
+                              lane->summed_when[b]))
             release_bucket(lane, b);
     }
 }
@@ -73,10 +74,10 @@ static int first_to_wait_for(const struct lane *lane)
     if (!announced)
         return -1;
     const int b = __builtin_ctzll(announced);
-    if (exec->wire || lane->next_bucket > b)
-        return b;
-    for (int before = lane->next_bucket; before < b; before++) {
-        if (!(lane->announced >> before & 1))
+    for (int t = lane->next_task; t < exec->program->summed[b]; t++) {
+        const struct task *task = &exec->program->tasks[t];
+        if (task->place == PLACE_LANE_SYNC && task->bucket < b &&
+            !(lane->announced >> task->bucket & 1))
             return -1;
     }
     return b;
@@ -93,10 +94,10 @@ enum status release_make_room(struct lane *lane, uint64_t begins)
         const int b = first_to_wait_for(lane);
         if (b < 0)
             break;
-        if (!exec->wire)
-            TRY(lane_reduce_below(lane, b + 1));
-        TRY(exec_wait(exec, lane, &exec->summed[b], lane->summed_when[b],
-                      exec->reduce_names[b]));
+        const int summed = exec->program->summed[b];
+        if (exec->program->tasks[summed].place == PLACE_LANE_SYNC)
+            TRY(lane_sync(lane, summed + 1));
+        TRY(exec_wait_until(exec, lane, summed, lane->summed_when[b], exec->reduce_names[b]));
         release_bucket(lane, b);
     }
     return STATUS_OK;

@@ -3,7 +3,7 @@
  *
  * Shared memory of the job, the same on every rank:
  *
- *   counters      ready[b], summed[b], done[b] of each bucket, met[g] of each gather, reduced, evaluated
+ *   counters      one of each task of the step program that another thread waits for (sched/program.h)
  *   arrivals      of every lane at every counter: when, and how often (account.c)
  *   losses        two steps' worth (even, odd) of one loss and one count a shard
  *   parameters    one flat vector: bucket 0, bucket 1, ...
@@ -22,9 +22,8 @@
  * Of a job on several machines (nodes) each has such a block: parameters and state whole, gradients
  * of its own lanes, records and tables of all shards. A rank's wire (wire.c) brings what the others have.
  *
- * Who may write what: a lane its own gradients until it raises ready[b]; after all lanes have, each
- * lane its own part of bucket b's parameters, state and sum, until it raises done[b]. Counters
- * only grow; step s is awaited as s times the number of those that raise them.
+ * Who may write what, and after what, the step program says. Counters only grow; a task of step s is
+ * awaited as (s + 1) times the members that raise its counter.
  */
 #ifndef EXEC_STATE_H
 #define EXEC_STATE_H
@@ -41,6 +40,7 @@
 #include "exec/vectors.h"
 #include "kernel/exact.h"
 #include "kernel/tree.h"
+#include "sched/lower.h"
 #include "transport/transport.h"
 
 /* In traces: a lane makes its part of a gradient of rows or factors, and uses it. */
@@ -165,10 +165,12 @@ struct lane {
     struct columns *columns; /* one a bucket */
     float *gradients;        /* its buffers: buffer i at gradients + i * exec->vector */
     int n_buffers;
-    struct pool *pool;   /* threads that share each op's work, or NULL */
-    float *scratch;      /* reduce_scratch bytes for each of its threads */
-    int next_bucket;     /* buckets below this are summed and updated in this step */
-    int next_gather;     /* gathers below this have met in this step */
+    struct pool *pool; /* threads that share each op's work, or NULL */
+    float *scratch;    /* reduce_scratch bytes for each of its threads */
+    int next_task; /* of the program: its synchronization tasks below this are done in this step */
+    int next_gather; /* gathers below this have met in this step */
+    struct kernel_update_step
+        numbers;         /* of this step's updates, scaled when the norm is known */
     uint64_t announced;  /* buckets of this step */
     uint64_t unreleased; /* buckets announced whose memory is not given back yet (release.c) */
     int phase;           /* of the walk (hold.h) that it began last */
@@ -201,12 +203,11 @@ struct exec {
     struct wire *wire;          /* to other nodes, or NULL */
     uint32_t tensor_tags;       /* of config.tensor: one a lane */
     struct remote *remote;      /* what goes to servers, or NULL */
+    struct program *program;    /* what this node's lanes and inter-node threads do in a step */
     struct pipe *pipe;          /* to other stages, or NULL */
     uint32_t beside_tag;        /* of what is told; the next is of what is added */
     struct device_side *device; /* what is on a device, if it runs there; else NULL */
-    /* How often a step raises a bucket's counters, and those of gathers. */
-    uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each, summed_each;
-    bool releases; /* gradients give their memory back (release.c) */
+    bool releases;              /* gradients give their memory back (release.c) */
     size_t window; /* bytes of gradients, or of parameters, that are under way at once */
     struct pool *lanes_pool; /* runs the lanes, if there are several */
     struct plan_buckets buckets;
@@ -239,13 +240,7 @@ struct exec {
     /* Shared memory */
     void *shared;
     size_t shared_bytes;
-    struct transport_counter *met;    /* one a gather */
-    struct transport_counter *summed; /* one a bucket: nobody reads its gradients any more */
-    struct transport_counter *ready, *done, *reduced, *evaluated, *settled, *gathered, *joined,
-        *directed;
-    struct transport_counter *exchanged; /* the other nodes' losses have come */
-    struct transport_counter
-        *kept_rows;           /* lanes have summed all tables, for the wire's norms */
+    struct transport_counter *counters; /* one a signal of the program */
     uint32_t *flags;          /* [2][ranks]: what ranks say to each other with a step */
     float *losses, *corrects; /* [2][shards] */
     float *param;
@@ -298,17 +293,35 @@ struct exec {
 size_t account_bytes(const struct exec *exec);
 MUST_CHECK enum status account_create(struct exec *exec);
 void account_destroy(struct exec *exec);
-/* Raises a counter of exec's, noting when this lane came. */
-void lane_raise(struct lane *lane, struct transport_counter *counter, uint32_t by);
+/* Tasks are given by their numbers in the program. The counter of one; what it is when the task is done in
+ * a step, counted since creation. */
+static inline struct transport_counter *exec_counter(const struct exec *exec, int task)
+{
+    return &exec->counters[exec->program->tasks[task].signal];
+}
+static inline uint32_t exec_target(const struct exec *exec, int task, uint32_t step)
+{
+    return program_target(&exec->program->tasks[task], step);
+}
+static inline bool exec_task_is_done(const struct exec *exec, int task, uint32_t step)
+{
+    return transport_reached(exec_counter(exec, task), exec_target(exec, task, step));
+}
+/* This lane has done the task: increments its counter, and notes when. */
+void lane_signal(struct lane *lane, int task);
 /* The same for this rank's wire: what came from `rank` came last. */
-void wire_raise(struct exec *exec, struct transport_counter *counter, int rank);
-/* The wire waits for something from `rank` before it can raise the counter; -1: from lanes of this
- * node. */
-void wire_expects(struct exec *exec, const struct transport_counter *counter, int rank);
-/* Waits, counting the time and for whom; `what` lives until the trace is printed. */
-MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane,
-                                 struct transport_counter *counter, uint32_t target,
+void wire_signal(struct exec *exec, int task, int rank);
+/* The wire waits for something from `rank` before the task is done; -1: for lanes of this node. */
+void wire_expects(struct exec *exec, int task, int rank);
+/* Waits until the task's counter comes to a value, counting the time and for whom; `what` lives until
+ * the trace is printed. exec_wait: until the task is done in the step that runs; exec_wait_last: in the
+ * step before. */
+MUST_CHECK enum status exec_wait_until(struct exec *exec, struct lane *lane, int task,
+                                       uint32_t target, const char *what);
+MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane, int task,
                                  const char *what);
+MUST_CHECK enum status exec_wait_last(struct exec *exec, struct lane *lane, int task,
+                                      const char *what);
 /* A lane computes from begin to end of a step but where it waits or communicates. */
 void lane_begin_step(struct lane *lane);
 void lane_end_step(struct lane *lane);
@@ -503,15 +516,19 @@ void norms_update(struct exec *exec, const struct stretch *stretch, struct trust
 
 /* Reduction ------------------------------------------------------------------------------- */
 
-/* Bytes of scratch that a thread needs for lane_reduce. */
+/* Runs this lane's synchronization tasks in program order, waiting for what those below `end` wait for;
+ * the first of the others that is not ready ends it (sync.c). */
+MUST_CHECK enum status lane_sync(struct lane *lane, int end);
+
+/* Bytes of scratch that a thread needs for reduce_bucket. */
 size_t reduce_scratch(const struct lane *lane);
-/* Sums and updates this lane's part of the buckets, in order, as far as they are ready; with
- * `all` it waits for those that are not. */
-MUST_CHECK enum status lane_reduce(struct lane *lane, bool all);
-/* The same, waiting for the buckets below `end`. */
-MUST_CHECK enum status lane_reduce_below(struct lane *lane, int end);
 
 enum reduce_what { SUM_AND_UPDATE, SUM_AND_KEEP, SUM_AND_GIVE, DIRECT, UPDATE };
+/* Works on this lane's part of a bucket. */
+void reduce_bucket(struct lane *lane, int b, enum reduce_what what,
+                   const struct kernel_update_step *numbers);
+/* What this rank reads in a step of bucket b that other ranks have written. */
+int64_t reduce_bytes(const struct exec *exec, int b);
 /* Stretches of bucket b. */
 int64_t reduce_stretches(const struct exec *exec, int b);
 /* Works on stretches [begin, end) of a bucket that has a gradient. sum: the bucket's, if it is made

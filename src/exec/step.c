@@ -2,8 +2,8 @@
 /* step.c - one training step on a rank.
  *
  * Each lane runs its shards one after the other. While the last one runs, a bucket whose gradients
- * are final is announced (ready), and buckets that every lane has announced are summed and updated
- * at the next opportunity. Afterwards the lane waits for the rest. Where the graph has gathers, a lane
+ * are final is announced, and synchronization tasks whose waits are over run at the next opportunity
+ * (sync.c). Afterwards the lane waits for the rest. Where the graph has gathers, a lane
  * has one shard and meets the others on the way (gather.c).
  */
 #include <string.h>
@@ -45,8 +45,7 @@ enum status lane_await_params(struct lane *lane, uint64_t buckets)
             TRY(remote_await(lane, b));
             continue;
         }
-        TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
-                      "all_gather of parameters"));
+        TRY(exec_wait_last(exec, lane, exec->program->fresh[b], "all_gather of parameters"));
         release_bucket(lane, b); /* what is left of the last step */
     }
     return STATUS_OK;
@@ -101,7 +100,7 @@ static enum status announce(struct lane *lane, uint64_t buckets)
     for (; buckets; buckets &= buckets - 1) {
         const int b = __builtin_ctzll(buckets);
         exec_meet(exec, "ready");
-        lane_raise(lane, &exec->ready[b], 1);
+        lane_signal(lane, exec->program->announced[b]);
         release_announced(lane, b);
         if (remote_is_direct(exec, b))
             TRY(remote_arrive(lane, b));
@@ -252,7 +251,7 @@ enum status lane_run_range(struct lane *lane, const struct plan *plan, int begin
             add_along_tree(lane, stack, next->after);
             if (is_last) {
                 TRY(announce(lane, next->after));
-                TRY(lane_reduce(lane, false));
+                TRY(lane_sync(lane, 0));
                 release_summed(lane);
             }
         }
@@ -305,14 +304,15 @@ static enum status run_all(struct lane *lane)
 
 static enum status run_shards(struct lane *lane)
 {
-    lane->next_bucket = 0;
+    lane->next_task = 0;
+    lane->numbers = lane->exec->numbers;
     lane->next_gather = 0;
     lane->announced = 0;
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         TRY(copy_input_factor(lane, v));
     TRY(lane_join(lane));
     TRY(run_all(lane));
-    TRY(lane_reduce(lane, true));
+    TRY(lane_sync(lane, lane->exec->program->n_tasks));
     release_summed(lane);
     return STATUS_OK;
 }
@@ -394,8 +394,7 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
 
     /* Every lane of every rank of this node had announced its gradients, so their losses are there. */
     if (exec->nodes > 1)
-        TRY(exec_wait(exec, &exec->lanes[0], exec->exchanged, exec->steps + 1,
-                      "all_reduce of the loss"));
+        TRY(exec_wait(exec, &exec->lanes[0], exec->program->losses, "all_reduce of the loss"));
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->shards;
     out->loss = tree_sum(exec->losses + slot, exec->shards);
     out->correct = tree_sum(exec->corrects + slot, exec->shards);

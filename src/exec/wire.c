@@ -322,23 +322,33 @@ static int awaited_by(const struct item *item)
     return -1;
 }
 
-/* What is raised when all transfers are over. */
-static struct transport_counter *counter_of(const struct wire *wire, const struct item *item)
+/* The task of the program that is done when all transfers are over. */
+static int task_of(const struct wire *wire, const struct item *item)
 {
-    struct exec *exec = wire->exec;
-    struct transport_counter *const counters[ITEM_KINDS] = {
-        [ITEM_LOSSES] = exec->exchanged,
-        [ITEM_TABLE] = &exec->met[item->number],
-        [ITEM_BUCKET] = &exec->done[item->number],
-        [ITEM_RECORDS] = &exec->ready[item->number],
-        [ITEM_SERVED] = &exec->done[item->number],
-        [ITEM_NORMS] = exec->reduced,
-        [ITEM_MOVES] = exec->directed,
-        [ITEM_HOLD] = &exec->hold.held[item->number],
-    };
+    const struct program *program = wire->exec->program;
+    const int i = item->number;
 
-    BUG_ON(item->kind >= ITEM_KINDS);
-    return counters[item->kind];
+    switch (item->kind) {
+    case ITEM_LOSSES:
+        return program->losses;
+    case ITEM_TABLE:
+        return program->gathered[i];
+    case ITEM_BUCKET:
+    case ITEM_SERVED:
+        return program->fresh[i];
+    case ITEM_RECORDS:
+        return program->ready[i];
+    case ITEM_NORMS:
+        return program->norm;
+    case ITEM_MOVES:
+        return program->direction_norm;
+    case ITEM_HOLD:
+        return program->unshard[i];
+    case ITEM_KINDS:
+        break;
+    }
+    BUG_ON(true);
+    return -1;
 }
 
 /* Whom each item waits for is told to who waits for the item. */
@@ -347,7 +357,7 @@ static void tell_expectations(const struct wire *wire)
     for (int i = 0; i < wire->n_items; i++) {
         const struct item *item = &wire->items[i];
         if (item->stage != FINISHED)
-            wire_expects(wire->exec, counter_of(wire, item), awaited_by(item));
+            wire_expects(wire->exec, task_of(wire, item), awaited_by(item));
     }
 }
 
@@ -363,31 +373,44 @@ static bool all_are_at(const struct wire *wire, enum stage stage)
     return true;
 }
 
+/* Have lanes done what a task waits for? */
+static bool lanes_have_done(const struct wire *wire, int task)
+{
+    const struct program *program = wire->exec->program;
+
+    for (int i = 0; i < program->tasks[task].n_waits; i++) {
+        const struct wait *wait = &program->waits[program->tasks[task].first_wait + i];
+        if (wait->is_local || program->tasks[wait->task].place == PLACE_NET)
+            continue;
+        if (!exec_task_is_done(wire->exec, wait->task, wire->steps - wait->is_last_step))
+            return false;
+    }
+    return true;
+}
+
 /* Have the lanes of this node done what the item waits for? */
 static bool is_announced(const struct wire *wire, const struct item *item)
 {
     const struct exec *exec = wire->exec;
-    const uint32_t lanes = (uint32_t)exec->all_lanes;
+    const struct program *program = exec->program;
     const int i = item->number;
 
     switch (item->kind) {
     case ITEM_TABLE:
-        return transport_reached(&exec->met[i], wire->steps * exec->met_each + lanes);
+        return exec_task_is_done(exec, program->made[i], wire->steps);
     case ITEM_BUCKET:
     case ITEM_RECORDS:
     case ITEM_SERVED:
         return wire_hold_is_over(wire, i) &&
-               transport_reached(&exec->ready[i], wire->steps * exec->ready_each[i] + lanes);
+               exec_task_is_done(exec, program->announced[i], wire->steps);
     case ITEM_LOSSES:
         for (int b = 0; b < exec->buckets.count; b++) {
-            if (!transport_reached(&exec->ready[b], wire->steps * exec->ready_each[b] + lanes))
+            if (!exec_task_is_done(exec, program->announced[b], wire->steps))
                 return false;
         }
         return true;
     case ITEM_NORMS:
-        return all_are_at(wire, KEPT) &&
-               (!norms_wait_for_rows(exec) ||
-                transport_reached(exec->kept_rows, (wire->steps + 1) * lanes));
+        return all_are_at(wire, KEPT) && lanes_have_done(wire, program->norm);
     case ITEM_MOVES:
         return all_are_at(wire, DIRECTED);
     case ITEM_HOLD:
@@ -448,7 +471,7 @@ static void end_item(struct wire *wire, struct item *item)
 
     exec_meet(wire->exec, "arrived");
     wire_leave_channel(wire, item);
-    wire_raise(wire->exec, counter_of(wire, item), last >= 0 ? last : wire->exec->rank);
+    wire_signal(wire->exec, task_of(wire, item), last >= 0 ? last : wire->exec->rank);
 }
 
 /* Works on this rail's part of an item's bucket; the trace shows it within the item. */
@@ -463,16 +486,17 @@ static void update_own(struct wire *wire, struct item *item, enum reduce_what wh
 }
 
 /* Are the squares of all nodes here, and those of this node's other rails? */
-static bool are_here(const struct wire *wire, const struct transport_counter *counter)
+static bool are_here(const struct wire *wire, int norm)
 {
-    return transport_reached(counter, (wire->steps + 1) * (uint32_t)wire->rails);
+    return exec_task_is_done(wire->exec, norm, wire->steps);
 }
 
 static enum status go_by_norms(struct wire *wire, struct item *item)
 {
     struct exec *exec = wire->exec;
 
-    if (!are_here(wire, item->stage == KEPT ? exec->reduced : exec->directed))
+    if (!are_here(wire,
+                  item->stage == KEPT ? exec->program->norm : exec->program->direction_norm))
         return STATUS_OK;
     if (item->stage == KEPT && exec->clips && !wire->is_scaled) {
         TRY(reduce_clip_scale(exec, wire->steps, &wire->numbers.scale));
@@ -505,7 +529,7 @@ static void let_go_of_gradients(struct wire *wire, struct item *item)
     }
     release_sums(wire, item->number);
     item->is_summed = true;
-    wire_raise(exec, &exec->summed[item->number], exec->rank);
+    wire_signal(exec, exec->program->summed[item->number], exec->rank);
 }
 
 /* Moves an item on as far as it goes; says whether it did. */
@@ -518,14 +542,14 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
     if (item->kind == ITEM_HOLD) {
         TRY(wire_hold_move(wire, item, moved));
         if (*moved)
-            wire_expects(exec, counter_of(wire, item), awaited_by(item));
+            wire_expects(exec, task_of(wire, item), awaited_by(item));
         return STATUS_OK;
     }
     if (item->stage == WAITING && is_announced(wire, item)) {
         TRY(begin_item(wire, item));
         item->stage =
             item->kind == ITEM_BUCKET || item->kind == ITEM_SERVED ? RECEIVING : SHARING;
-        wire_expects(exec, counter_of(wire, item), awaited_by(item));
+        wire_expects(exec, task_of(wire, item), awaited_by(item));
     }
     if (item->stage > WAITING && wire->holds) { /* room is made by what has gone */
         TRY(wire_are_over(wire, &item->others, &over));

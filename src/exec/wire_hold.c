@@ -166,8 +166,8 @@ static void raise_held(struct wire *wire, struct item *item)
     h->left += (uint32_t)hold_lanes(exec, &wire->walk, exec->node, h->phase);
     h->where = HERE;
     exec_meet(exec, "held");
-    wire_raise(exec, &exec->hold.held[item->number],
-               item->needed.last >= 0 ? item->needed.last : exec->rank);
+    wire_signal(exec, exec->program->unshard[item->number],
+                item->needed.last >= 0 ? item->needed.last : exec->rank);
 }
 
 /* Gives back what is not this node's of a bucket. Neighbours go together, so that pages between them do. */

@@ -178,8 +178,10 @@ static enum status number_signals(struct program *program)
         need_signal(program, program->summed[b]);
         need_signal(program, program->unshard[b]);
     }
-    for (int g = 0; g < program->n_gathers; g++)
+    for (int g = 0; g < program->n_gathers; g++) {
+        need_signal(program, program->made[g]);
         need_signal(program, program->gathered[g]);
+    }
     need_signal(program, program->norm);
     need_signal(program, program->direction_norm);
     need_signal(program, program->losses);

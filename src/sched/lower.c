@@ -45,7 +45,7 @@ struct lowering {
 
 static bool uses_norms(const struct lowering *l)
 {
-    return l->clips || l->adapts || l->config->needs_norms;
+    return l->clips || l->adapts;
 }
 
 static bool is_compressed(const struct lowering *l, int b)
@@ -285,8 +285,8 @@ static enum status read_graph(struct lowering *l)
         if (l->facts[b].last < l->facts[b - 1].last)
             l->facts[b].last = l->facts[b - 1].last;
     }
-    TRY(mem_alloc((size_t)gathers + 1, sizeof *l->program->gathered, &l->program->gathered));
-    return STATUS_OK;
+    TRY(mem_alloc((size_t)gathers + 1, sizeof *l->program->made, &l->program->made));
+    return mem_alloc((size_t)gathers + 1, sizeof *l->program->gathered, &l->program->gathered);
 }
 
 /* Compute ------------------------------------------------------------------------------------ */
@@ -363,9 +363,9 @@ static void add_accumulate(struct lowering *l, int b)
 
     writes_own(task, is_record ? MEMORY_RECORD : MEMORY_GRADIENT, b, PARTITION_LANE);
     if (l->config->gives && l->config->is_direct && !is_gathered(l, b)) {
-        task->does |= 1U << TASK_PUSH; /* the last lane's doing */
+        /* Each lane hands over its own sums; the client sends them when the last lane has. */
+        task->does |= 1U << TASK_PUSH;
         task->medium = MEDIUM_SERVER;
-        reads_all(task, MEMORY_GRADIENT, b);
     }
     l->program->announced[b] = l->program->ready[b] = number_of(l, task);
 }
@@ -378,7 +378,7 @@ static void add_gather(struct lowering *l, int g)
     task->gather = g;
     task->note = "batch statistics";
     writes_own(task, MEMORY_TABLE, g, PARTITION_LANE);
-    l->program->gathered[g] = number_of(l, task);
+    l->program->made[g] = l->program->gathered[g] = number_of(l, task);
     if (l->config->topology.nodes == 1)
         return;
     task = add(l, TASK_ALL_GATHER, MEDIUM_MESSAGES, PLACE_NET, -1);
@@ -778,8 +778,10 @@ static void renumber(struct program *program, const int *now)
         for (size_t i = 0; i < sizeof of / sizeof *of; i++)
             *of[i] = *of[i] < 0 ? -1 : now[*of[i]];
     }
-    for (int g = 0; g < program->n_gathers; g++)
+    for (int g = 0; g < program->n_gathers; g++) {
+        program->made[g] = now[program->made[g]];
         program->gathered[g] = now[program->gathered[g]];
+    }
     for (int i = 0; i < BARRIERS; i++)
         program->barrier[i] = now[program->barrier[i]];
 }

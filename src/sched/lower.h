@@ -24,13 +24,12 @@ struct lower_topology {
 
 struct lower_config {
     struct lower_topology topology;
-    bool compresses;  /* gradients between nodes, but running averages */
-    bool gives;       /* to servers: the graph's push and pull are met by a client */
-    bool is_direct;   /* lanes' partial sums go to servers as they are */
-    bool is_device;   /* the step runs on a device: lanes have no tasks but barriers */
-    bool needs_norms; /* norms must be known before updates, beside what the graph says */
-    bool releases;    /* gradients are given back as soon as they are summed (ZeRO-2) */
-    bool has_steps;   /* else there are barriers alone: an executor for evaluations */
+    bool compresses; /* gradients between nodes, but running averages */
+    bool gives;      /* to servers: the graph's push and pull are met by a client */
+    bool is_direct;  /* lanes' partial sums go to servers as they are */
+    bool is_device;  /* the step runs on a device: lanes have no tasks but barriers */
+    bool releases;   /* gradients are given back as soon as they are summed (ZeRO-2) */
+    bool has_steps;  /* else there are barriers alone: an executor for evaluations */
     struct pass_pipeline pipeline; /* whose nodes this rank runs; no stages: all */
 };
 

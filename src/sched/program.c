@@ -11,6 +11,7 @@ void program_destroy(struct program *program)
     mem_free(program->tasks);
     mem_free(program->waits);
     mem_free(program->task_of);
+    mem_free(program->made);
     mem_free(program->gathered);
     mem_free(program);
 }

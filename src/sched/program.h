@@ -146,9 +146,10 @@ struct program {
     int fresh[GRAPH_NODE_IN];     /* parameters of the step are there for all lanes */
     int summed[GRAPH_NODE_IN];    /* nobody reads the bucket's gradients any more */
     int unshard[GRAPH_NODE_IN];   /* TASK_UNSHARD */
-    int *gathered;                /* a gather's tables are there: one a gather */
-    int norm, direction_norm;     /* squares of gradients, and of directions, are there */
-    int losses;                   /* all nodes' losses are there */
+    int *made;                /* of each gather: this node's lanes have written its tables */
+    int *gathered;            /* of each gather: the tables of all nodes are there */
+    int norm, direction_norm; /* squares of gradients, and of directions, are there */
+    int losses;               /* all nodes' losses are there */
     int barrier[BARRIERS];
 };
 
