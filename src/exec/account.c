@@ -77,13 +77,13 @@ static struct arrival *arrival_of_wire(const struct exec *exec, int task)
     return arrivals_at(exec, task) + exec->all_lanes + (exec->rank - first);
 }
 
-void wire_signal(struct exec *exec, int task, int rank)
+void net_signal(struct exec *exec, int task, int rank)
 {
     note_arrival(arrival_of_wire(exec, task), rank);
     increment(exec, task);
 }
 
-void wire_expects(struct exec *exec, int task, int rank)
+void net_expects(struct exec *exec, int task, int rank)
 {
     if (exec->program->tasks[task].signal >= 0)
         atomic_store_explicit(&arrival_of_wire(exec, task)->awaits, rank, memory_order_relaxed);
@@ -414,7 +414,7 @@ enum status exec_wait_for_stage(struct lane *lane, struct transport_request *req
 
 struct exec_times exec_times(const struct exec *exec)
 {
-    const struct times wire = wire_times(exec);
+    const struct times wire = net_times(exec);
     struct exec_times total = { .wire = (double)wire.comm * 1e-9,
                                 .wire_hidden = (double)wire.hidden * 1e-9,
                                 .bytes = (double)wire.bytes };
@@ -443,7 +443,7 @@ void exec_waited_for(const struct exec *exec, double *out)
 
 void exec_reset_times(struct exec *exec)
 {
-    wire_forget_times(exec);
+    net_forget_times(exec);
     for (int i = 0; i < exec->n_lanes; i++) {
         exec->lanes[i].times = (struct times){ 0 };
         for (int r = 0; r < exec->ranks; r++)

@@ -402,7 +402,7 @@ static void test_the_wire_is_traced_and_may_be_hidden(void)
     for (int r = 0; r < job.ranks; r++) {
         CHECK(job.times[r].wire > 0);
         CHECK(job.times[r].wire_hidden >= 0 && job.times[r].wire_hidden <= job.times[r].wire);
-        CHECK(strstr(job.trace[r], "\"name\": \"wire 0\""));
+        CHECK(strstr(job.trace[r], "\"name\": \"net 0\""));
         CHECK(strstr(job.trace[r], "\"name\": \"sums and parameters\", \"cat\": \"comm"));
         CHECK(strstr(job.trace[r], "\"name\": \"losses\", \"cat\": \"comm"));
     }

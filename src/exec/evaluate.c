@@ -457,17 +457,17 @@ static enum status merge_results(struct exec *exec, int64_t n_batches)
     const int64_t samples = exec->classes ? source_count(source) : 0;
     struct answer *ordered;
 
-    TRY(wire_merge(exec, exec->eval_losses, (size_t)n_batches, sizeof *exec->eval_losses,
-                   maker_of_batch));
-    TRY(wire_merge(exec, exec->eval_corrects, (size_t)n_batches, sizeof *exec->eval_corrects,
-                   maker_of_batch));
+    TRY(net_merge(exec, exec->eval_losses, (size_t)n_batches, sizeof *exec->eval_losses,
+                  maker_of_batch));
+    TRY(net_merge(exec, exec->eval_corrects, (size_t)n_batches, sizeof *exec->eval_corrects,
+                  maker_of_batch));
     if (samples == 0)
         return STATUS_OK;
     TRY(mem_alloc((size_t)samples, sizeof *ordered, &ordered));
     for (int64_t i = 0; i < samples; i++)
         ordered[i] = exec->eval_answers[source_at(source, i)];
     enum status status =
-        wire_merge(exec, ordered, (size_t)samples, sizeof *ordered, maker_of_sample);
+        net_merge(exec, ordered, (size_t)samples, sizeof *ordered, maker_of_sample);
     for (int64_t i = 0; status == STATUS_OK && i < samples; i++)
         exec->eval_answers[source_at(source, i)] = ordered[i];
     mem_free(ordered);
@@ -482,7 +482,7 @@ static enum status begin_walk(struct exec *exec)
     hold_begin(exec, &(struct hold_walk){ .is_evaluation = true,
                                           .begin = exec->eval_begin,
                                           .end = exec->eval_end });
-    return wire_begin(exec, (struct extents){ 0 });
+    return net_begin(exec, (struct extents){ 0 });
 }
 
 /* Of parts that share the work: what each has made comes to all. What another one makes is zero until

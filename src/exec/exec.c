@@ -471,7 +471,7 @@ static void find_window(struct exec *exec)
 static enum status make_program(struct exec *exec)
 {
     const struct exec_config *config = &exec->config;
-    const int rails = exec->nodes > 1 ? wire_rails(exec) : 0;
+    const int rails = exec->nodes > 1 ? net_rails(exec) : 0;
     const struct lower_config lower = {
         .topology = { .nodes = exec->nodes,
                       .node_ranks = transport_node_size(exec->transport, exec->node),
@@ -533,7 +533,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     if (status == STATUS_OK)
         status = talk_create(exec);
     if (status == STATUS_OK && exec->nodes > 1 && !config->device)
-        status = wire_create(exec);
+        status = net_create(exec);
     if (status == STATUS_OK && config->remote)
         status = remote_create(exec);
     if (status == STATUS_OK)
@@ -547,13 +547,13 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     if (status == STATUS_OK)
         status = make_program(exec);
     if (status == STATUS_OK) {
-        transport_set_waiters(exec->transport, exec->all_lanes + (exec->wire != NULL));
+        transport_set_waiters(exec->transport, exec->all_lanes + (exec->net != NULL));
         status = share_memory(exec);
     }
     if (status == STATUS_OK && config->device)
         status = device_create(exec);
-    if (status == STATUS_OK && exec->wire)
-        status = wire_start(exec);
+    if (status == STATUS_OK && exec->net)
+        status = net_start(exec);
     if (status == STATUS_OK && config->batch >= config->shards) {
         struct extents extents = graph_extents(config->train);
         extents.rows = config->batch / config->shards;
@@ -578,7 +578,7 @@ void exec_destroy(struct exec *exec)
 {
     if (!exec)
         return;
-    wire_destroy(exec);
+    net_destroy(exec);
     remote_destroy(exec);
     program_destroy(exec->program);
     device_destroy(exec);

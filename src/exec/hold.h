@@ -10,7 +10,7 @@
  * evaluation one. A step of a pipeline is one round, whose phases are the actions of its schedule; one of its
  * evaluations is a group of batches. In a phase each bucket is used from the first to the last instruction that reads it: a
  * lane takes it, which waits until the wires have brought it (the unshard task), and leaves it (left[b]); when all
- * lanes have, the other nodes' parts are released (wire_hold.c). All uses of a walk in the order of
+ * lanes have, the other nodes' parts are released (net_unshard.c). All uses of a walk in the order of
  * first readers are a queue; wires bring what the lane that is furthest needs, and a window of
  * what follows.
  */

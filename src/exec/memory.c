@@ -15,7 +15,7 @@
  * start. What kernels keep inside libraries is not known here.
  */
 #include "exec/device_side.h"
-#include "exec/wire.h"
+#include "exec/net.h"
 
 static size_t bytes_of(const struct exec *exec, int b)
 {
@@ -24,7 +24,7 @@ static size_t bytes_of(const struct exec *exec, int b)
 
 static size_t part_of(const struct exec *exec, int b, int node, int rail)
 {
-    return wire_slice(exec->wire, b, node, rail).count * sizeof(float);
+    return net_slice(exec->net, b, node, rail).count * sizeof(float);
 }
 
 /* What this node owns of a bucket. */
@@ -32,7 +32,7 @@ static size_t own_of(const struct exec *exec, int b)
 {
     size_t bytes = 0;
 
-    for (int rail = 0; rail < exec->wire->rails; rail++)
+    for (int rail = 0; rail < exec->net->rails; rail++)
         bytes += part_of(exec, b, exec->node, rail);
     return bytes;
 }
@@ -89,11 +89,11 @@ static size_t most_written(const struct exec *exec, const struct plan *plan)
     return most;
 }
 
-/* Sums that a wire receives, and those it makes for others; with `share` of all buckets at once. */
+/* Sums that a net receives, and those it makes for others; with `share` of all buckets at once. */
 static size_t predict_sums(const struct exec *exec, double share)
 {
-    const struct wire *wire = exec->wire;
-    const bool makes = wire->n_own_parts != wire->n_own;
+    const struct net *net = exec->net;
+    const bool makes = net->n_own_parts != net->n_own;
     size_t bytes = 0;
 
     for (int b = 0; b < exec->buckets.count; b++) {
@@ -102,8 +102,8 @@ static size_t predict_sums(const struct exec *exec, double share)
         for (int node = 0; node < exec->nodes; node++) {
             if (node == exec->node)
                 continue;
-            bytes += (size_t)wire->n_of[node] * part_of(exec, b, exec->node, wire->rail);
-            bytes += makes ? (size_t)wire->n_own * part_of(exec, b, node, wire->rail) : 0;
+            bytes += (size_t)net->n_of[node] * part_of(exec, b, exec->node, net->rail);
+            bytes += makes ? (size_t)net->n_own * part_of(exec, b, node, net->rail) : 0;
         }
     }
     return (size_t)((double)bytes * share);
@@ -111,7 +111,7 @@ static size_t predict_sums(const struct exec *exec, double share)
 
 static bool carries(const struct exec *exec)
 {
-    return exec->wire && exec->wire->is_started;
+    return exec->net && exec->net->is_started;
 }
 
 static size_t predict_gradients(const struct exec *exec)
@@ -134,7 +134,7 @@ static size_t predict_gradients(const struct exec *exec)
     else if (exec->nodes == 1)
         sums = own * (size_t)(ranks - 1) / (size_t)ranks; /* others', which this one reads */
     for (int b = 0; b < exec->buckets.count && exec->sum; b++) /* kept until norms are known */
-        sums += carries(exec) ? part_of(exec, b, exec->node, exec->wire->rail)
+        sums += carries(exec) ? part_of(exec, b, exec->node, exec->net->rail)
                               : bytes_of(exec, b) / (size_t)ranks;
     return own + sums;
 }
@@ -152,7 +152,7 @@ static size_t predict_state(const struct exec *exec)
         if (!in_parts)
             bytes += bytes_of(exec, b) / ranks;
         else if (carries(exec))
-            bytes += part_of(exec, b, exec->node, exec->wire->rail);
+            bytes += part_of(exec, b, exec->node, exec->net->rail);
     }
     return (size_t)exec->n_states * bytes;
 }
@@ -160,7 +160,7 @@ static size_t predict_state(const struct exec *exec)
 /* What rank 0 gets of other nodes: of parameters, and of all. */
 static void predict_collected(const struct exec *exec, struct exec_memory *out)
 {
-    for (int b = 0; b < exec->buckets.count && exec->wire; b++) {
+    for (int b = 0; b < exec->buckets.count && exec->net; b++) {
         const size_t others = bytes_of(exec, b) - own_of(exec, b);
         const bool has_state = !bucket_is_gathered(exec, b) && !exec->updates[b].is_average;
         out->joined += bucket_is_held(exec, b) ? others : 0;

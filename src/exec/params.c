@@ -35,12 +35,12 @@ int exec_state_count(const struct exec *exec, int param)
     if (value->kind != VALUE_PARAM)
         return 0;
     return exec->n_states +
-           (bucket_is_compressed(exec, plan_bucket_of(value->flat)) ? wire_states(exec) : 0);
+           (bucket_is_compressed(exec, plan_bucket_of(value->flat)) ? net_states(exec) : 0);
 }
 
 void exec_state_name(const struct exec *exec, int state, char out[EXEC_STATE_NAME])
 {
-    const int node = state - exec->n_states - WIRE_BASIS - 1;
+    const int node = state - exec->n_states - NET_BASIS - 1;
 
     if (state < exec->n_states)
         snprintf(out, EXEC_STATE_NAME, "%s", exec->config.optim.optimizer->state_names[state]);
@@ -71,7 +71,7 @@ static float *place_of(const struct exec *exec, int param, int state)
 {
     float *vector = state < 0                ? exec->param
                     : state < exec->n_states ? exec->state[state]
-                                             : wire_state(exec, state - exec->n_states);
+                                             : net_state(exec, state - exec->n_states);
     return vector + exec_place(exec, param);
 }
 
@@ -238,7 +238,7 @@ static enum status publish_group(struct exec *exec, int group, int what)
         return STATUS_OK;
     if (exec->device)
         return device_publish(exec, group, what);
-    TRY(wire_publish(exec, group, what));
+    TRY(net_publish(exec, group, what));
     exec_forget_group(exec, group);
     return STATUS_OK;
 }
@@ -257,13 +257,13 @@ enum status exec_collect_group(struct exec *exec, int group, int what)
         TRY(device_fetch(exec));
         return exec_settle(exec);
     }
-    return exec->nodes == 1 ? STATUS_OK : wire_collect(exec, group, what);
+    return exec->nodes == 1 ? STATUS_OK : net_collect(exec, group, what);
 }
 
 void exec_forget_group(struct exec *exec, int group)
 {
-    if (exec->rank == 0 && exec->wire)
-        wire_forget(exec, group);
+    if (exec->rank == 0 && exec->net)
+        net_forget(exec, group);
 }
 
 enum status exec_init_params(struct exec *exec)
@@ -297,7 +297,7 @@ enum status exec_publish(struct exec *exec)
         return STATUS_OK;
     for (int g = 0; g < exec->buckets.count; g++)
         TRY(exec_publish_group(exec, g));
-    TRY(wire_move_vectors(exec, true));
+    TRY(net_move_vectors(exec, true));
     return exec_settle(exec);
 }
 
@@ -312,7 +312,7 @@ enum status exec_collect(struct exec *exec)
         return STATUS_OK;
     for (int g = 0; g < exec->buckets.count; g++)
         TRY(exec_collect_group(exec, g, EXEC_PARAMS | EXEC_STATES));
-    TRY(wire_move_vectors(exec, false));
+    TRY(net_move_vectors(exec, false));
     return exec_settle(exec);
 }
 
@@ -327,7 +327,7 @@ enum status exec_make_whole(struct exec *exec)
         return STATUS_OK;
     TRY(exec_settle(exec));
     for (int g = 0; g < exec->buckets.count; g++)
-        TRY(wire_collect(exec, g, EXEC_PARAMS));
+        TRY(net_collect(exec, g, EXEC_PARAMS));
     return exec_settle(exec);
 }
 
@@ -365,7 +365,7 @@ enum status exec_settle(struct exec *exec)
                         "barrier"));
     if (exec->nodes == 1)
         return STATUS_OK;
-    return exec->wire ? wire_barrier(exec) : comm_barrier(exec->config.comm);
+    return exec->net ? net_barrier(exec) : comm_barrier(exec->config.comm);
 }
 
 /* As files hold it. */
@@ -397,7 +397,7 @@ static enum status hash_params(struct exec *exec, float *plain, struct sha256 *h
         if (in_parts && next != group) {
             if (group >= 0)
                 exec_forget_group(exec, group);
-            TRY(wire_collect(exec, next, EXEC_PARAMS));
+            TRY(net_collect(exec, next, EXEC_PARAMS));
             group = next;
         }
         if (!in_parts || exec->rank == 0)

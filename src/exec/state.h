@@ -81,7 +81,7 @@ struct factored {
 /* A bucket that holds a table of which a step touches some rows (rows.c). */
 struct row_sum {
     bool is_used;
-    bool is_served;          /* by the nodes that own its rows (wire_rows.c) */
+    bool is_served;          /* by the nodes that own its rows (net_rows.c) */
     int64_t rows, width;     /* of the table */
     int64_t most;            /* ids of a shard, at most */
     bool is_near;            /* dy of all shards is small enough to stay in L2 */
@@ -199,8 +199,8 @@ struct exec {
     int64_t tree_first, tree_shards; /* the tree calls it so, and has so many */
     int n_lanes, all_lanes;          /* of this rank, of all ranks of this node */
     int first_lane,
-        job_lanes; /* this node's first lane among those of the job, and how many these are */
-    struct wire *wire;          /* to other nodes, or NULL */
+        job_lanes;   /* this node's first lane among those of the job, and how many these are */
+    struct net *net; /* to other nodes, or NULL */
     uint32_t tensor_tags;       /* of config.tensor: one a lane */
     struct remote *remote;      /* what goes to servers, or NULL */
     struct program *program;    /* what this node's lanes and inter-node threads do in a step */
@@ -310,9 +310,9 @@ static inline bool exec_task_is_done(const struct exec *exec, int task, uint32_t
 /* This lane has done the task: increments its counter, and notes when. */
 void lane_signal(struct lane *lane, int task);
 /* The same for this rank's wire: what came from `rank` came last. */
-void wire_signal(struct exec *exec, int task, int rank);
+void net_signal(struct exec *exec, int task, int rank);
 /* The wire waits for something from `rank` before the task is done; -1: for lanes of this node. */
-void wire_expects(struct exec *exec, int task, int rank);
+void net_expects(struct exec *exec, int task, int rank);
 /* Waits until the task's counter comes to a value, counting the time and for whom; `what` lives until
  * the trace is printed. exec_wait: until the task is done in the step that runs; exec_wait_last: in the
  * step before. */
@@ -575,7 +575,7 @@ MUST_CHECK enum status remote_await(struct lane *lane, int b);
 /* Other nodes ----------------------------------------------------------------------------- */
 
 /* Ranks of a node that talk to other nodes: its first ones. */
-int wire_rails(const struct exec *exec);
+int net_rails(const struct exec *exec);
 /* Is bucket b made of what every shard gives, not of gradients that are summed? */
 static inline bool bucket_is_gathered(const struct exec *exec, int b)
 {
@@ -603,33 +603,33 @@ static inline bool bucket_is_held(const struct exec *exec, int b)
 }
 /* Does its gradient go to other nodes compressed? Then all nodes update all of it. */
 bool bucket_is_compressed(const struct exec *exec, int b);
-/* Makes what a rank needs to talk to other nodes, before the shared memory is laid out; wire_start begins
+/* Makes what a rank needs to talk to other nodes, before the shared memory is laid out; net_start begins
  * to. */
-MUST_CHECK enum status wire_create(struct exec *exec);
-MUST_CHECK enum status wire_start(struct exec *exec);
-void wire_destroy(struct exec *exec);
+MUST_CHECK enum status net_create(struct exec *exec);
+MUST_CHECK enum status net_start(struct exec *exec);
+void net_destroy(struct exec *exec);
 /* The step that exec is about begins. */
-MUST_CHECK enum status wire_begin(struct exec *exec, struct extents extents);
-/* Communication of the wire, and what of it was hidden, since the last wire_forget_times. */
-struct times wire_times(const struct exec *exec);
-void wire_forget_times(struct exec *exec);
+MUST_CHECK enum status net_begin(struct exec *exec, struct extents extents);
+/* Communication of the wire, and what of it was hidden, since the last net_forget_times. */
+struct times net_times(const struct exec *exec);
+void net_forget_times(struct exec *exec);
 /* What is kept for compression, as states behind the optimizer's: one vector each, on rank 0. */
-enum { WIRE_BASIS /* the first; errors of nodes follow */ };
-int wire_states(const struct exec *exec);
-float *wire_state(const struct exec *exec, int state);
+enum { NET_BASIS /* the first; errors of nodes follow */ };
+int net_states(const struct exec *exec);
+float *net_state(const struct exec *exec, int state);
 /* Collective: returns when every node has called it. */
-MUST_CHECK enum status wire_barrier(struct exec *exec);
+MUST_CHECK enum status net_barrier(struct exec *exec);
 /* Collective, on a settled exec: node 0's parameters and state of bucket b go to all, and what others own
  * comes to node 0. */
-MUST_CHECK enum status wire_publish(struct exec *exec, int b, int what);
-MUST_CHECK enum status wire_collect(struct exec *exec, int b, int what);
+MUST_CHECK enum status net_publish(struct exec *exec, int b, int what);
+MUST_CHECK enum status net_collect(struct exec *exec, int b, int what);
 /* Node 0 forgets what of bucket b others own. */
-void wire_forget(struct exec *exec, int b);
+void net_forget(struct exec *exec, int b);
 /* Likewise: what is kept for compression. */
-MUST_CHECK enum status wire_move_vectors(struct exec *exec, bool publishes);
+MUST_CHECK enum status net_move_vectors(struct exec *exec, bool publishes);
 /* Called by the first rank of each node: it gets the entries of `array` that other nodes have made. `maker`
  * tells which node made which. */
-MUST_CHECK enum status wire_merge(struct exec *exec, void *array, size_t count, size_t bytes,
-                                  int (*maker)(const struct exec *exec, size_t entry));
+MUST_CHECK enum status net_merge(struct exec *exec, void *array, size_t count, size_t bytes,
+                                 int (*maker)(const struct exec *exec, size_t entry));
 
 #endif /* EXEC_STATE_H */

@@ -383,8 +383,8 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     exec_tell(exec);
     exec->says = 0;
     hold_begin(exec, &(struct hold_walk){ .samples = batch->samples });
-    if (exec->wire)
-        TRY(wire_begin(exec, extents_of(batch, (batch->samples + shards - 1) / shards)));
+    if (exec->net)
+        TRY(net_begin(exec, extents_of(batch, (batch->samples + shards - 1) / shards)));
     transport_note(exec->transport, batch->step, "forward and backward");
     const enum status status = exec_on_lanes(exec, run_step);
     exec->batch = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* wire.h - what a wire keeps (wire.c says what it is). Private to the files of its name. */
+/* net.h - what a net keeps (net.c says what it is). Private to the files of its name. */
 #ifndef EXEC_WIRE_H
 #define EXEC_WIRE_H
 
@@ -51,9 +51,9 @@ struct slice {
     size_t at, count;
 };
 
-struct wire_holding;
+struct net_holding;
 
-struct wire {
+struct net {
     struct exec *exec;
     int rail, rails;
     struct lane lane; /* for sums and updates: no shards of its own */
@@ -75,11 +75,11 @@ struct wire {
     size_t sums_bytes;
     float *scratch;
     float *
-        states; /* rank 0: wire_states vectors, for checkpoints; never touched unless one is made */
+        states; /* rank 0: net_states vectors, for checkpoints; never touched unless one is made */
     size_t states_bytes;
-    struct wire_codec **codecs;     /* one a bucket; NULL: none, or another rail's */
-    struct wire_rows **served;      /* one a bucket; NULL: not served; the first rail's alone */
-    struct wire_holding *holdings;  /* one a bucket; NULL: no parameters are held in parts */
+    struct net_codec **codecs;      /* one a bucket; NULL: none, or another rail's */
+    struct net_rows **served;       /* one a bucket; NULL: not served; the first rail's alone */
+    struct net_holding *holdings;   /* one a bucket; NULL: no parameters are held in parts */
     struct shape *shapes;           /* of the step's values, for the size of records */
     struct extents extents, wanted; /* what shapes are of; the step's */
 
@@ -110,79 +110,79 @@ struct wire {
     size_t flying_most; /* others are begun only if they are no more together */
     bool holds;         /* some wait for that */
     struct times known,
-        forgotten; /* of steps that are over, since wire_start and wire_forget_times; by lock */
+        forgotten; /* of steps that are over, since net_start and net_forget_times; by lock */
 };
 
 /* Arrays of norms.c that are exchanged: of gradients, parameters and directions. */
 enum { SQUARES = 3 };
 
-int wire_peer(const struct wire *wire, int node);
+int net_peer(const struct net *net, int node);
 /* The stretches of bucket b that rail `rail` of a node owns, and the elements they are. */
-void wire_stretches(const struct wire *wire, int b, int node, int rail, int64_t *begin,
-                    int64_t *end);
-struct slice wire_slice(const struct wire *wire, int b, int node, int rail);
+void net_stretches(const struct net *net, int b, int node, int rail, int64_t *begin,
+                   int64_t *end);
+struct slice net_slice(const struct net *net, int b, int node, int rail);
 /* This node's partial sum p of a slice, made if it does not lie there already; returns its vector. */
-float *wire_make_sum(struct wire *wire, int p, struct slice slice);
-/* Begins a transfer, which joins the list. Not so a send that is held back (wire.c says why). */
-MUST_CHECK enum status wire_transfer(struct wire *wire, struct transfers *list, bool sends,
-                                     int peer, uint32_t tag, void *data, size_t bytes);
+float *net_make_sum(struct net *net, int p, struct slice slice);
+/* Begins a transfer, which joins the list. Not so a send that is held back (net.c says why). */
+MUST_CHECK enum status net_transfer(struct net *net, struct transfers *list, bool sends,
+                                    int peer, uint32_t tag, void *data, size_t bytes);
 /* Are they? Moves on those that are not. */
-MUST_CHECK enum status wire_are_over(struct wire *wire, struct transfers *list, bool *over);
+MUST_CHECK enum status net_are_over(struct net *net, struct transfers *list, bool *over);
 /* The item begins anew. */
-void wire_forget_transfers(struct item *item);
+void net_forget_transfers(struct item *item);
 /* A row of the trace for an item, from its first transfer to its last. */
-void wire_take_channel(struct wire *wire, struct item *item);
-void wire_leave_channel(struct wire *wire, struct item *item);
+void net_take_channel(struct net *net, struct item *item);
+void net_leave_channel(struct net *net, struct item *item);
 /* Waits until no step is under way. */
-MUST_CHECK enum status wire_rest(struct wire *wire);
-/* The thread's function: arg is the wire. */
-void *wire_run(void *arg);
+MUST_CHECK enum status net_rest(struct net *net);
+/* The thread's function: arg is the net. */
+void *net_run(void *arg);
 
-/* wire_gather.c: what every node gets of every other ----------------------------------------- */
+/* net_gather.c: what every node gets of every other ----------------------------------------- */
 
 /* The item's parts of this node are there: they go to all nodes, and theirs come. Records, tables, losses and norms alone. */
-MUST_CHECK enum status wire_gather_begin(struct wire *wire, struct item *item);
+MUST_CHECK enum status net_gather_begin(struct net *net, struct item *item);
 
-/* wire_codec.c: buckets whose gradients are compressed ------------------------------------- */
+/* net_codec.c: buckets whose gradients are compressed ------------------------------------- */
 
 /* Is bucket b compressed by this rail? */
-bool wire_has_codec(const struct wire *wire, int b);
+bool net_has_codec(const struct net *net, int b);
 /* The rail that has a compressed bucket. */
-int wire_codec_rail(const struct exec *exec, int b);
+int net_codec_rail(const struct exec *exec, int b);
 /* NULL: not this rail's. */
-struct codec_state *wire_codec_state(const struct wire *wire, int b);
-MUST_CHECK enum status wire_codecs_create(struct wire *wire);
-void wire_codecs_destroy(struct wire *wire);
+struct codec_state *net_codec_state(const struct net *net, int b);
+MUST_CHECK enum status net_codecs_create(struct net *net);
+void net_codecs_destroy(struct net *net);
 /* All lanes announced the bucket: its first payload is on its way. */
-MUST_CHECK enum status wire_codec_begin(struct wire *wire, struct item *item);
+MUST_CHECK enum status net_codec_begin(struct net *net, struct item *item);
 /* All payloads of a round are there: decodes; says whether that was the last round. */
-MUST_CHECK enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_last);
+MUST_CHECK enum status net_codec_arrived(struct net *net, struct item *item, bool *is_last);
 
-/* wire_hold.c: parameters that are held in parts -------------------------------------------- */
+/* net_unshard.c: parameters that are held in parts -------------------------------------------- */
 
-MUST_CHECK enum status wire_hold_create(struct wire *wire);
-void wire_hold_destroy(struct wire *wire);
+MUST_CHECK enum status net_unshard_create(struct net *net);
+void net_unshard_destroy(struct net *net);
 /* The walk begins; an item of its moves on; nothing will. */
-MUST_CHECK enum status wire_hold_begin(struct wire *wire);
-MUST_CHECK enum status wire_hold_move(struct wire *wire, struct item *item, bool *moved);
-void wire_hold_give_up(struct wire *wire);
+MUST_CHECK enum status net_unshard_begin(struct net *net);
+MUST_CHECK enum status net_unshard_move(struct net *net, struct item *item, bool *moved);
+void net_unshard_give_up(struct net *net);
 /* Is nothing of bucket b asked for or given any more in this step? */
-bool wire_hold_is_over(const struct wire *wire, int b);
+bool net_unshard_is_over(const struct net *net, int b);
 
-/* wire_rows.c: tables whose rows belong to nodes -------------------------------------------- */
+/* net_rows.c: tables whose rows belong to nodes -------------------------------------------- */
 
-MUST_CHECK enum status wire_rows_create(struct wire *wire);
-void wire_rows_destroy(struct wire *wire);
+MUST_CHECK enum status net_rows_create(struct net *net);
+void net_rows_destroy(struct net *net);
 /* All lanes announced the table: what others own of it is on its way. */
-MUST_CHECK enum status wire_rows_begin(struct wire *wire, struct item *item);
+MUST_CHECK enum status net_rows_begin(struct net *net, struct item *item);
 /* All messages of a round are there; says whether that was the last round, or whether sums are kept until norms are known:
- * then wire_rows_update goes on. */
-MUST_CHECK enum status wire_rows_arrived(struct wire *wire, struct item *item, bool *is_kept,
-                                         bool *is_last);
-MUST_CHECK enum status wire_rows_update(struct wire *wire, struct item *item);
+ * then net_rows_update goes on. */
+MUST_CHECK enum status net_rows_arrived(struct net *net, struct item *item, bool *is_kept,
+                                        bool *is_last);
+MUST_CHECK enum status net_rows_update(struct net *net, struct item *item);
 /* The squares of what a node has summed of a table. */
-struct exact_sum *wire_row_squares(const struct exec *exec, int b, int node);
+struct exact_sum *net_row_squares(const struct exec *exec, int b, int node);
 /* Collective: the state of the rows that a node owns goes from its first rank to rank 0. */
-MUST_CHECK enum status wire_rows_collect(struct exec *exec, int b, int node, int from);
+MUST_CHECK enum status net_rows_collect(struct exec *exec, int b, int node, int from);
 
 #endif /* EXEC_WIRE_H */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* wire_rows.c - tables whose rows belong to nodes, each its server (the served values of Parallax).
+/* net_rows.c - tables whose rows belong to nodes, each its server (the served values of Parallax).
  *
  * Row i belongs to node i modulo N. When all lanes of a node have announced the table, its first rank adds the
  * rows of its shards, those that occur alone, and sends each owner its own; the owner adds what all nodes sent
@@ -21,10 +21,10 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
-#include "exec/wire.h"
+#include "exec/net.h"
 
 /* What the first rank of a node keeps for a table that is served. */
-struct wire_rows {
+struct net_rows {
     int round;
     int64_t most; /* rows that a packet may have */
     int n_packets;
@@ -54,7 +54,7 @@ static int64_t rows_owned(const struct exec *exec, const struct row_sum *r, int 
 }
 
 /* Packets are as large as they can ever be, in memory of which what is not needed is never touched. */
-static void place_packet(struct wire_rows *rows, const struct row_sum *r,
+static void place_packet(struct net_rows *rows, const struct row_sum *r,
                          struct rows_packet *packet, size_t *used)
 {
     const size_t most = (size_t)rows->most, width = (size_t)r->width;
@@ -67,13 +67,12 @@ static void place_packet(struct wire_rows *rows, const struct row_sum *r,
     *used = (*used + 63) / 64 * 64;
 }
 
-static void place_packets(const struct wire *wire, struct wire_rows *rows,
-                          const struct row_sum *r)
+static void place_packets(const struct net *net, struct net_rows *rows, const struct row_sum *r)
 {
-    const struct exec *exec = wire->exec;
+    const struct exec *exec = net->exec;
 
     rows->bytes = 0;
-    for (int i = 0; i < exec->nodes * wire->n_own; i++)
+    for (int i = 0; i < exec->nodes * net->n_own; i++)
         place_packet(rows, r, &rows->own[i], &rows->bytes);
     for (int i = 0; i < rows->n_packets; i++)
         place_packet(rows, r, &rows->heard[i], &rows->bytes);
@@ -81,17 +80,17 @@ static void place_packets(const struct wire *wire, struct wire_rows *rows,
         place_packet(rows, r, &rows->fresh[i], &rows->bytes);
 }
 
-static enum status create_rows(struct wire *wire, int b)
+static enum status create_rows(struct net *net, int b)
 {
-    const struct exec *exec = wire->exec;
+    const struct exec *exec = net->exec;
     const struct row_sum *r = &exec->row_sums[b];
-    const size_t nodes = (size_t)exec->nodes, own = nodes * (size_t)wire->n_own;
-    struct wire_rows *rows;
+    const size_t nodes = (size_t)exec->nodes, own = nodes * (size_t)net->n_own;
+    struct net_rows *rows;
 
     TRY(mem_alloc(1, sizeof *rows, &rows));
-    wire->served[b] = rows;
+    net->served[b] = rows;
     for (int node = 0; node < exec->nodes; node++)
-        rows->n_packets += wire->n_of[node];
+        rows->n_packets += net->n_of[node];
     rows->most = rows_owned(exec, r, 0);
     TRY(mem_alloc(own, sizeof *rows->own, &rows->own));
     TRY(mem_alloc(own, sizeof *rows->own_counts, &rows->own_counts));
@@ -99,34 +98,34 @@ static enum status create_rows(struct wire *wire, int b)
     TRY(mem_alloc((size_t)rows->n_packets, sizeof *rows->heard_counts, &rows->heard_counts));
     TRY(mem_alloc(nodes, sizeof *rows->fresh, &rows->fresh));
     TRY(mem_alloc(nodes, sizeof *rows->fresh_counts, &rows->fresh_counts));
-    place_packets(wire, rows, r);
+    place_packets(net, rows, r);
     void *memory = mmap(NULL, rows->bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes for rows of tables are refused", rows->bytes);
     rows->memory = memory;
-    place_packets(wire, rows, r);
+    place_packets(net, rows, r);
     return STATUS_OK;
 }
 
-enum status wire_rows_create(struct wire *wire)
+enum status net_rows_create(struct net *net)
 {
-    const int buckets = wire->exec->buckets.count;
+    const int buckets = net->exec->buckets.count;
 
-    if (wire->rail != 0)
+    if (net->rail != 0)
         return STATUS_OK;
-    TRY(mem_alloc((size_t)buckets + 1, sizeof(struct wire_rows *), &wire->served));
+    TRY(mem_alloc((size_t)buckets + 1, sizeof(struct net_rows *), &net->served));
     for (int b = 0; b < buckets; b++) {
-        if (bucket_is_served(wire->exec, b))
-            TRY(create_rows(wire, b));
+        if (bucket_is_served(net->exec, b))
+            TRY(create_rows(net, b));
     }
     return STATUS_OK;
 }
 
-void wire_rows_destroy(struct wire *wire)
+void net_rows_destroy(struct net *net)
 {
-    for (int b = 0; wire->served && b < wire->exec->buckets.count; b++) {
-        struct wire_rows *rows = wire->served[b];
+    for (int b = 0; net->served && b < net->exec->buckets.count; b++) {
+        struct net_rows *rows = net->served[b];
         if (!rows)
             continue;
         if (rows->memory)
@@ -139,70 +138,70 @@ void wire_rows_destroy(struct wire *wire)
         mem_free(rows->fresh_counts);
         mem_free(rows);
     }
-    mem_free(wire->served);
+    mem_free(net->served);
 }
 
 /* Packets ---------------------------------------------------------------------------------- */
 
 /* The two messages of a packet that has rows; both ends know how many. */
-static enum status transfer_packet(struct wire *wire, struct transfers *list, bool sends,
+static enum status transfer_packet(struct net *net, struct transfers *list, bool sends,
                                    int node, uint32_t tag, struct rows_packet *packet,
                                    int64_t width)
 {
     const size_t count = (size_t)packet->count;
-    const int peer = wire_peer(wire, node);
+    const int peer = net_peer(net, node);
 
-    TRY(wire_transfer(wire, list, sends, peer, tag, packet->pairs,
-                      count * sizeof *packet->pairs));
-    return wire_transfer(wire, list, sends, peer, tag, packet->rows,
-                         count * (size_t)width * sizeof(float));
+    TRY(net_transfer(net, list, sends, peer, tag, packet->pairs,
+                     count * sizeof *packet->pairs));
+    return net_transfer(net, list, sends, peer, tag, packet->rows,
+                        count * (size_t)width * sizeof(float));
 }
 
 /* Rounds ----------------------------------------------------------------------------------- */
 
-enum status wire_rows_begin(struct wire *wire, struct item *item)
+enum status net_rows_begin(struct net *net, struct item *item)
 {
-    struct wire_rows *rows = wire->served[item->number];
-    const struct exec *exec = wire->exec;
+    struct net_rows *rows = net->served[item->number];
+    const struct exec *exec = net->exec;
     const int64_t width = exec->row_sums[item->number].width;
 
     rows->round = 0;
-    for (int i = 0; i < exec->nodes * wire->n_own; i++)
+    for (int i = 0; i < exec->nodes * net->n_own; i++)
         rows->own[i].count = 0;
-    for (int p = 0; p < wire->n_own; p++) {
+    for (int p = 0; p < net->n_own; p++) {
         struct rows_packet *packets = rows->own + (size_t)p * (size_t)exec->nodes;
-        rows_merge(&wire->lane, item->number, wire->own[p], exec->nodes, packets);
+        rows_merge(&net->lane, item->number, net->own[p], exec->nodes, packets);
         for (int node = 0; node < exec->nodes; node++)
-            rows->own_counts[node * wire->n_own + p] = packets[node].count;
+            rows->own_counts[node * net->n_own + p] = packets[node].count;
     }
-    for (int node = 0, at = 0; node < exec->nodes; at += wire->n_of[node], node++) {
+    for (int node = 0, at = 0; node < exec->nodes; at += net->n_of[node], node++) {
         if (node == exec->node)
             continue;
-        TRY(wire_transfer(wire, &item->needed, false, wire_peer(wire, node), item->tag,
-                          rows->heard_counts + at,
-                          (size_t)wire->n_of[node] * sizeof *rows->heard_counts));
-        TRY(wire_transfer(wire, &item->others, true, wire_peer(wire, node), item->tag,
-                          rows->own_counts + (size_t)node * (size_t)wire->n_own,
-                          (size_t)wire->n_own * sizeof *rows->own_counts));
-        for (int p = 0; p < wire->n_own; p++)
-            TRY(transfer_packet(wire, &item->others, true, node, item->tag,
+        TRY(net_transfer(net, &item->needed, false, net_peer(net, node), item->tag,
+                         rows->heard_counts + at,
+                         (size_t)net->n_of[node] * sizeof *rows->heard_counts));
+        TRY(net_transfer(net, &item->others, true, net_peer(net, node), item->tag,
+                         rows->own_counts + (size_t)node * (size_t)net->n_own,
+                         (size_t)net->n_own * sizeof *rows->own_counts));
+        for (int p = 0; p < net->n_own; p++)
+            TRY(transfer_packet(net, &item->others, true, node, item->tag,
                                 &rows->own[p * exec->nodes + node], width));
     }
     return STATUS_OK;
 }
 
 /* Numbers of rows from all: now the rows. */
-static enum status receive_rows(struct wire *wire, struct item *item)
+static enum status receive_rows(struct net *net, struct item *item)
 {
-    struct wire_rows *rows = wire->served[item->number];
-    const struct exec *exec = wire->exec;
+    struct net_rows *rows = net->served[item->number];
+    const struct exec *exec = net->exec;
     const int64_t width = exec->row_sums[item->number].width;
 
-    for (int node = 0, at = 0; node < exec->nodes; at += wire->n_of[node], node++) {
-        for (int p = 0; p < wire->n_of[node] && node != exec->node; p++) {
+    for (int node = 0, at = 0; node < exec->nodes; at += net->n_of[node], node++) {
+        for (int p = 0; p < net->n_of[node] && node != exec->node; p++) {
             TRY(packet_take_count(&rows->heard[at + p], rows->heard_counts[at + p], rows->most,
                                   node));
-            TRY(transfer_packet(wire, &item->needed, false, node, item->tag,
+            TRY(transfer_packet(net, &item->needed, false, node, item->tag,
                                 &rows->heard[at + p], width));
         }
     }
@@ -210,97 +209,97 @@ static enum status receive_rows(struct wire *wire, struct item *item)
 }
 
 /* What all sent of the rows that this node owns. */
-static enum status take_rows(struct wire *wire, const struct item *item)
+static enum status take_rows(struct net *net, const struct item *item)
 {
-    struct wire_rows *rows = wire->served[item->number];
-    const struct exec *exec = wire->exec;
+    struct net_rows *rows = net->served[item->number];
+    const struct exec *exec = net->exec;
     const struct packet_owner own = owner_of(exec, &exec->row_sums[item->number], exec->node);
 
-    for (int node = 0, at = 0; node < exec->nodes; at += wire->n_of[node], node++) {
-        for (int p = 0; p < wire->n_of[node]; p++) {
+    for (int node = 0, at = 0; node < exec->nodes; at += net->n_of[node], node++) {
+        for (int p = 0; p < net->n_of[node]; p++) {
             if (node == exec->node)
                 rows->heard[at + p] = rows->own[p * exec->nodes + node];
             else
                 TRY(packet_check(&rows->heard[at + p], &own, node));
-            rows->heard[at + p].shard = wire->part_of[at + p].begin;
+            rows->heard[at + p].shard = net->part_of[at + p].begin;
         }
     }
     return STATUS_OK;
 }
 
-static enum status send_fresh(struct wire *wire, struct item *item)
+static enum status send_fresh(struct net *net, struct item *item)
 {
-    struct wire_rows *rows = wire->served[item->number];
-    const struct exec *exec = wire->exec;
+    struct net_rows *rows = net->served[item->number];
+    const struct exec *exec = net->exec;
     const struct row_sum *r = &exec->row_sums[item->number];
     struct rows_packet *fresh = &rows->fresh[exec->node];
 
     rows->fresh_counts[exec->node] = fresh->count;
     for (int node = 0; node < exec->nodes; node++) {
-        const int peer = wire_peer(wire, node);
+        const int peer = net_peer(net, node);
         if (node == exec->node)
             continue;
-        TRY(wire_transfer(wire, &item->needed, false, peer, item->tag + 1,
-                          &rows->fresh_counts[node], sizeof *rows->fresh_counts));
-        TRY(wire_transfer(wire, &item->others, true, peer, item->tag + 1,
-                          &rows->fresh_counts[exec->node], sizeof *rows->fresh_counts));
-        TRY(transfer_packet(wire, &item->others, true, node, item->tag + 1, fresh, r->width));
+        TRY(net_transfer(net, &item->needed, false, peer, item->tag + 1,
+                         &rows->fresh_counts[node], sizeof *rows->fresh_counts));
+        TRY(net_transfer(net, &item->others, true, peer, item->tag + 1,
+                         &rows->fresh_counts[exec->node], sizeof *rows->fresh_counts));
+        TRY(transfer_packet(net, &item->others, true, node, item->tag + 1, fresh, r->width));
     }
     return STATUS_OK;
 }
 
-struct exact_sum *wire_row_squares(const struct exec *exec, int b, int node)
+struct exact_sum *net_row_squares(const struct exec *exec, int b, int node)
 {
     return &exec->norms.rows[(size_t)b * norms_row_sums(exec) + (size_t)node];
 }
 
 /* The rows of all: sums and updates those that this node owns, and sends the new ones; or keeps the sums. */
-static enum status sum_rows(struct wire *wire, struct item *item)
+static enum status sum_rows(struct net *net, struct item *item)
 {
-    struct wire_rows *rows = wire->served[item->number];
-    const struct exec *exec = wire->exec;
+    struct net_rows *rows = net->served[item->number];
+    const struct exec *exec = net->exec;
     struct rows_packet *fresh = &rows->fresh[exec->node];
 
-    TRY(take_rows(wire, item));
+    TRY(take_rows(net, item));
     if (norms_are_used(exec)) {
-        rows_sum_packets(&wire->lane, item->number, rows->heard, rows->n_packets, fresh,
-                         wire_row_squares(exec, item->number, exec->node));
+        rows_sum_packets(&net->lane, item->number, rows->heard, rows->n_packets, fresh,
+                         net_row_squares(exec, item->number, exec->node));
         return STATUS_OK;
     }
-    rows_update_packets(&wire->lane, item->number, rows->heard, rows->n_packets, &wire->numbers,
+    rows_update_packets(&net->lane, item->number, rows->heard, rows->n_packets, &net->numbers,
                         fresh);
-    return send_fresh(wire, item);
+    return send_fresh(net, item);
 }
 
-enum status wire_rows_update(struct wire *wire, struct item *item)
+enum status net_rows_update(struct net *net, struct item *item)
 {
-    struct rows_packet *fresh = &wire->served[item->number]->fresh[wire->exec->node];
+    struct rows_packet *fresh = &net->served[item->number]->fresh[net->exec->node];
 
-    rows_update_packet(&wire->lane, item->number, &wire->numbers, fresh);
-    return send_fresh(wire, item);
+    rows_update_packet(&net->lane, item->number, &net->numbers, fresh);
+    return send_fresh(net, item);
 }
 
-static enum status receive_fresh(struct wire *wire, struct item *item)
+static enum status receive_fresh(struct net *net, struct item *item)
 {
-    struct wire_rows *rows = wire->served[item->number];
-    const struct exec *exec = wire->exec;
+    struct net_rows *rows = net->served[item->number];
+    const struct exec *exec = net->exec;
     const int64_t width = exec->row_sums[item->number].width;
 
     for (int node = 0; node < exec->nodes; node++) {
         if (node == exec->node)
             continue;
         TRY(packet_take_count(&rows->fresh[node], rows->fresh_counts[node], rows->most, node));
-        TRY(transfer_packet(wire, &item->needed, false, node, item->tag + 1, &rows->fresh[node],
+        TRY(transfer_packet(net, &item->needed, false, node, item->tag + 1, &rows->fresh[node],
                             width));
     }
     return STATUS_OK;
 }
 
 /* New rows go to their places. */
-static enum status take_fresh(struct wire *wire, struct item *item)
+static enum status take_fresh(struct net *net, struct item *item)
 {
-    struct wire_rows *rows = wire->served[item->number];
-    const struct exec *exec = wire->exec;
+    struct net_rows *rows = net->served[item->number];
+    const struct exec *exec = net->exec;
     const struct row_sum *r = &exec->row_sums[item->number];
     float *table = exec->param + exec->buckets.begin[item->number];
 
@@ -317,23 +316,22 @@ static enum status take_fresh(struct wire *wire, struct item *item)
     return STATUS_OK;
 }
 
-enum status wire_rows_arrived(struct wire *wire, struct item *item, bool *is_kept,
-                              bool *is_last)
+enum status net_rows_arrived(struct net *net, struct item *item, bool *is_kept, bool *is_last)
 {
-    static enum status (*const rounds[])(struct wire * wire,
+    static enum status (*const rounds[])(struct net * net,
                                          struct item * item) = { receive_rows, sum_rows,
                                                                  receive_fresh, take_fresh };
-    const int round = wire->served[item->number]->round++;
+    const int round = net->served[item->number]->round++;
 
     item->needed.count = item->needed.left = 0;
-    *is_kept = round == 1 && norms_are_used(wire->exec);
+    *is_kept = round == 1 && norms_are_used(net->exec);
     *is_last = round == 3;
-    return rounds[round](wire, item);
+    return rounds[round](net, item);
 }
 
 /* Between steps ---------------------------------------------------------------------------- */
 
-enum status wire_rows_collect(struct exec *exec, int b, int node, int from)
+enum status net_rows_collect(struct exec *exec, int b, int node, int from)
 {
     const struct row_sum *r = &exec->row_sums[b];
     const size_t width = (size_t)r->width, count = (size_t)rows_owned(exec, r, node);

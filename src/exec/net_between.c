@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* wire_between.c - what machines exchange between steps, by the ranks' own threads: barriers, parameters and
+/* net_between.c - what machines exchange between steps, by the ranks' own threads: barriers, parameters and
  * state, results of evaluations. */
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/net.h"
 #include "exec/pages.h"
-#include "exec/wire.h"
 
-enum status wire_barrier(struct exec *exec)
+enum status net_barrier(struct exec *exec)
 {
-    TRY(wire_rest(exec->wire));
+    TRY(net_rest(exec->net));
     return comm_barrier(exec->config.comm);
 }
 
@@ -43,15 +43,15 @@ static struct slice whole_bucket(const struct exec *exec, int b)
 static enum status move_part(struct exec *exec, int b, int node, int from, int to,
                              float *vector, bool is_whole)
 {
-    for (int rail = 0; rail < (is_whole ? 1 : exec->wire->rails); rail++) {
+    for (int rail = 0; rail < (is_whole ? 1 : exec->net->rails); rail++) {
         const struct slice slice =
-            is_whole ? whole_bucket(exec, b) : wire_slice(exec->wire, b, node, rail);
+            is_whole ? whole_bucket(exec, b) : net_slice(exec->net, b, node, rail);
         TRY(move(exec, from, to, vector + slice.at, slice.count));
     }
     return STATUS_OK;
 }
 
-enum status wire_publish(struct exec *exec, int b, int what)
+enum status net_publish(struct exec *exec, int b, int what)
 {
     for (int node = 1; node < exec->nodes; node++) {
         const int to = transport_node_first(exec->transport, node);
@@ -63,25 +63,25 @@ enum status wire_publish(struct exec *exec, int b, int what)
     return STATUS_OK;
 }
 
-enum status wire_collect(struct exec *exec, int b, int what)
+enum status net_collect(struct exec *exec, int b, int what)
 {
     for (int node = 1; node < exec->nodes; node++) {
         const int from = transport_node_first(exec->transport, node);
         if (what & EXEC_PARAMS && bucket_is_held(exec, b))
             TRY(move_part(exec, b, node, from, 0, exec->param, false));
         if (what & EXEC_STATES && bucket_is_served(exec, b))
-            TRY(wire_rows_collect(exec, b, node, from));
+            TRY(net_rows_collect(exec, b, node, from));
         for (int i = 0; i < exec->n_states && what & EXEC_STATES && has_parts(exec, b); i++)
             TRY(move_part(exec, b, node, from, 0, exec->state[i], false));
     }
     return STATUS_OK;
 }
 
-void wire_forget(struct exec *exec, int b)
+void net_forget(struct exec *exec, int b)
 {
     /* Node 0 owns the first stretches. */
     const struct slice all = whole_bucket(exec, b);
-    const struct slice last = wire_slice(exec->wire, b, 0, exec->wire->rails - 1);
+    const struct slice last = net_slice(exec->net, b, 0, exec->net->rails - 1);
     const size_t end = last.at + last.count;
     const size_t bytes = (all.at + all.count - end) * sizeof(float);
 
@@ -95,32 +95,32 @@ void wire_forget(struct exec *exec, int b)
 
 /* What is kept for compression ----------------------------------------------------------- */
 
-int wire_states(const struct exec *exec)
+int net_states(const struct exec *exec)
 {
-    return WIRE_BASIS + 1 + exec->nodes;
+    return NET_BASIS + 1 + exec->nodes;
 }
 
-float *wire_state(const struct exec *exec, int state)
+float *net_state(const struct exec *exec, int state)
 {
-    return exec->wire->states + (size_t)state * exec->vector;
+    return exec->net->states + (size_t)state * exec->vector;
 }
 
 /* Vector `which` of a bucket's codec between its rail and rank 0, where it is padded to the bucket's length.
  * One that is not there is zeros. */
 static enum status move_vector(struct exec *exec, int b, int node, int which, bool publishes)
 {
-    const int rail = transport_node_first(exec->transport, node) + wire_codec_rail(exec, b);
+    const int rail = transport_node_first(exec->transport, node) + net_codec_rail(exec, b);
     const size_t count = (size_t)(exec->buckets.begin[b + 1] - exec->buckets.begin[b]);
-    const int state = which == 0 ? WIRE_BASIS + 1 + node : WIRE_BASIS;
+    const int state = which == 0 ? NET_BASIS + 1 + node : NET_BASIS;
     struct codec_vector vectors[CODEC_VECTORS] = { 0 };
     float *travels;
 
     if (exec->rank != 0 && exec->rank != rail)
         return STATUS_OK;
     TRY(mem_alloc(count, sizeof *travels, &travels));
-    float *kept = exec->rank == 0 ? wire_state(exec, state) + exec->buckets.begin[b] : NULL;
+    float *kept = exec->rank == 0 ? net_state(exec, state) + exec->buckets.begin[b] : NULL;
     struct codec_vector *own = NULL;
-    if (exec->rank == rail && codec_vectors(wire_codec_state(exec->wire, b), vectors) > which)
+    if (exec->rank == rail && codec_vectors(net_codec_state(exec->net, b), vectors) > which)
         own = &vectors[which];
     BUG_ON(own && own->count > count);
 
@@ -142,7 +142,7 @@ static enum status move_vector(struct exec *exec, int b, int node, int which, bo
     return status;
 }
 
-enum status wire_move_vectors(struct exec *exec, bool publishes)
+enum status net_move_vectors(struct exec *exec, bool publishes)
 {
     for (int b = 0; b < exec->buckets.count; b++) {
         if (!bucket_is_compressed(exec, b) || exec->config.batch == 0)
@@ -156,8 +156,8 @@ enum status wire_move_vectors(struct exec *exec, bool publishes)
     return STATUS_OK;
 }
 
-enum status wire_merge(struct exec *exec, void *array, size_t count, size_t bytes,
-                       int (*maker)(const struct exec *exec, size_t entry))
+enum status net_merge(struct exec *exec, void *array, size_t count, size_t bytes,
+                      int (*maker)(const struct exec *exec, size_t entry))
 {
     char *arrived;
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* wire_codec.c - buckets whose gradients go to other machines compressed (comm/codec.h).
+/* net_codec.c - buckets whose gradients go to other machines compressed (comm/codec.h).
  *
  * A compressed bucket belongs to one rail of a node. When all lanes have announced it, the rail adds the node's
  * partial sums, encodes, and swaps payloads with the same rail of every node; all decode all payloads in the
  * order of nodes, so that all have the same sum, and update the whole bucket. What a node could not send stays
  * with it (error feedback) and is part of a checkpoint: state of rank 0's that comes from all nodes
- * (wire_between.c). Running averages, factors and rows go as they are, and so do all gradients of the first steps
+ * (net_between.c). Running averages, factors and rows go as they are, and so do all gradients of the first steps
  * (--compress-after): they are the payload then, and nothing is left over.
  *
  * Cost of a bucket whose payload has c bytes: a node sends (N-1) c, and decodes N c.
@@ -13,10 +13,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "exec/wire.h"
+#include "exec/net.h"
 
 /* What a rail keeps of a compressed bucket. */
-struct wire_codec {
+struct net_codec {
     struct codec_state *state;
     bool is_whole; /* this step's gradients go as they are */
     size_t count;
@@ -32,19 +32,19 @@ bool bucket_is_compressed(const struct exec *exec, int b)
            !bucket_is_served(exec, b) && !exec->updates[b].is_average;
 }
 
-bool wire_has_codec(const struct wire *wire, int b)
+bool net_has_codec(const struct net *net, int b)
 {
-    return bucket_is_compressed(wire->exec, b) && wire_codec_rail(wire->exec, b) == wire->rail;
+    return bucket_is_compressed(net->exec, b) && net_codec_rail(net->exec, b) == net->rail;
 }
 
-int wire_codec_rail(const struct exec *exec, int b)
+int net_codec_rail(const struct exec *exec, int b)
 {
-    return b % wire_rails(exec);
+    return b % net_rails(exec);
 }
 
-struct codec_state *wire_codec_state(const struct wire *wire, int b)
+struct codec_state *net_codec_state(const struct net *net, int b)
 {
-    return wire->codecs && wire->codecs[b] ? wire->codecs[b]->state : NULL;
+    return net->codecs && net->codecs[b] ? net->codecs[b]->state : NULL;
 }
 
 /* Making ----------------------------------------------------------------------------------- */
@@ -64,9 +64,9 @@ static struct codec_matrix matrix_of(const struct value *value)
                                   .cols = cols };
 }
 
-static enum status create_state(const struct wire *wire, int b, struct wire_codec *codec)
+static enum status create_state(const struct net *net, int b, struct net_codec *codec)
 {
-    const struct exec *exec = wire->exec;
+    const struct exec *exec = net->exec;
     struct codec_config config = exec->config.compress;
     struct codec_matrix *matrices;
     size_t n_matrices = 0;
@@ -84,80 +84,80 @@ static enum status create_state(const struct wire *wire, int b, struct wire_code
     return status;
 }
 
-static int rounds_of(const struct wire_codec *codec)
+static int rounds_of(const struct net_codec *codec)
 {
     return codec->is_whole ? 1 : codec_rounds(codec->state);
 }
 
-static size_t bytes_of(const struct wire_codec *codec, int round)
+static size_t bytes_of(const struct net_codec *codec, int round)
 {
     return codec->is_whole ? codec->count * sizeof(float)
                            : codec_max_bytes(codec->state, round);
 }
 
 /* From one node's payload to the next: payloads are aligned. */
-static size_t stride_of(const struct wire_codec *codec, int round)
+static size_t stride_of(const struct net_codec *codec, int round)
 {
     return (bytes_of(codec, round) + 63) / 64 * 64;
 }
 
 /* Where a round's payloads begin. */
-static char *payloads_of(const struct wire *wire, const struct wire_codec *codec, int round)
+static char *payloads_of(const struct net *net, const struct net_codec *codec, int round)
 {
     char *at = codec->payloads;
 
     for (int r = 0; r < round; r++)
-        at += (size_t)wire->exec->nodes * stride_of(codec, r);
+        at += (size_t)net->exec->nodes * stride_of(codec, r);
     return at;
 }
 
 /* Room of the payloads of a step of either kind. */
-static size_t room_of(const struct wire *wire, const struct wire_codec *codec, bool is_whole)
+static size_t room_of(const struct net *net, const struct net_codec *codec, bool is_whole)
 {
-    const struct wire_codec step = { .state = codec->state,
-                                     .is_whole = is_whole,
-                                     .count = codec->count };
+    const struct net_codec step = { .state = codec->state,
+                                    .is_whole = is_whole,
+                                    .count = codec->count };
     size_t bytes = 0;
 
     for (int r = 0; r < rounds_of(&step); r++)
-        bytes += (size_t)wire->exec->nodes * stride_of(&step, r);
+        bytes += (size_t)net->exec->nodes * stride_of(&step, r);
     return bytes;
 }
 
-static enum status create(struct wire *wire, int b)
+static enum status create(struct net *net, int b)
 {
-    const struct exec *exec = wire->exec;
+    const struct exec *exec = net->exec;
     const size_t nodes = (size_t)exec->nodes;
-    struct wire_codec *codec;
+    struct net_codec *codec;
 
     TRY(mem_alloc(1, sizeof *codec, &codec));
-    wire->codecs[b] = codec;
+    net->codecs[b] = codec;
     codec->count = (size_t)(exec->buckets.begin[b + 1] - exec->buckets.begin[b]);
-    TRY(create_state(wire, b, codec));
-    size_t bytes = room_of(wire, codec, false);
-    if (exec->config.compress_after > 0 && room_of(wire, codec, true) > bytes)
-        bytes = room_of(wire, codec, true);
+    TRY(create_state(net, b, codec));
+    size_t bytes = room_of(net, codec, false);
+    if (exec->config.compress_after > 0 && room_of(net, codec, true) > bytes)
+        bytes = room_of(net, codec, true);
     TRY(mem_alloc(bytes + 1, 1, &codec->payloads));
     TRY(mem_alloc(nodes, sizeof *codec->arrived, &codec->arrived));
     return mem_alloc(nodes, sizeof *codec->bytes, &codec->bytes);
 }
 
-enum status wire_codecs_create(struct wire *wire)
+enum status net_codecs_create(struct net *net)
 {
-    const struct exec *exec = wire->exec;
+    const struct exec *exec = net->exec;
 
-    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *wire->codecs, &wire->codecs));
+    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *net->codecs, &net->codecs));
     for (int b = 0; b < exec->buckets.count; b++) {
-        if (wire_has_codec(wire, b))
-            TRY(create(wire, b));
+        if (net_has_codec(net, b))
+            TRY(create(net, b));
     }
     return STATUS_OK;
 }
 
-void wire_codecs_destroy(struct wire *wire)
+void net_codecs_destroy(struct net *net)
 {
-    for (int b = 0; wire->codecs && b < wire->exec->buckets.count; b++) {
-        struct wire_codec *codec = wire->codecs[b];
+    for (int b = 0; net->codecs && b < net->exec->buckets.count; b++) {
+        struct net_codec *codec = net->codecs[b];
         if (!codec)
             continue;
         codec_destroy(codec->state);
@@ -166,20 +166,20 @@ void wire_codecs_destroy(struct wire *wire)
         mem_free(codec->bytes);
         mem_free(codec);
     }
-    mem_free(wire->codecs);
+    mem_free(net->codecs);
 }
 
 /* A step ----------------------------------------------------------------------------------- */
 
 /* This node's gradient of the bucket: all its partial sums, in the place where the sum of all nodes will be. */
-static void add_partial_sums(struct wire *wire, int b)
+static void add_partial_sums(struct net *net, int b)
 {
-    const struct exec *exec = wire->exec;
+    const struct exec *exec = net->exec;
     const size_t at = (size_t)exec->buckets.begin[b];
     const struct slice whole = { at, (size_t)exec->buckets.begin[b + 1] - at };
 
-    for (int p = 0; p < wire->n_own; p++) {
-        const float *sum = wire_make_sum(wire, p, whole) + at;
+    for (int p = 0; p < net->n_own; p++) {
+        const float *sum = net_make_sum(net, p, whole) + at;
         if (p == 0)
             memcpy(exec->sum + at, sum, whole.count * sizeof *sum);
         else
@@ -187,12 +187,12 @@ static void add_partial_sums(struct wire *wire, int b)
     }
 }
 
-static enum status send_round(struct wire *wire, struct item *item, struct wire_codec *codec)
+static enum status send_round(struct net *net, struct item *item, struct net_codec *codec)
 {
-    const struct exec *exec = wire->exec;
+    const struct exec *exec = net->exec;
     const float *gradient = exec->sum + exec->buckets.begin[item->number];
     const size_t bytes = bytes_of(codec, codec->round);
-    char *payloads = payloads_of(wire, codec, codec->round);
+    char *payloads = payloads_of(net, codec, codec->round);
     const size_t stride = stride_of(codec, codec->round);
     char *own = payloads + (size_t)exec->node * stride;
     const uint32_t tag = item->tag + (uint32_t)codec->round;
@@ -207,21 +207,21 @@ static enum status send_round(struct wire *wire, struct item *item, struct wire_
         codec->bytes[node] = bytes;
         if (node == exec->node)
             continue;
-        TRY(wire_transfer(wire, &item->needed, false, wire_peer(wire, node), tag,
-                          payloads + (size_t)node * stride, bytes));
-        TRY(wire_transfer(wire, &item->others, true, wire_peer(wire, node), tag, own, bytes));
+        TRY(net_transfer(net, &item->needed, false, net_peer(net, node), tag,
+                         payloads + (size_t)node * stride, bytes));
+        TRY(net_transfer(net, &item->others, true, net_peer(net, node), tag, own, bytes));
     }
     return STATUS_OK;
 }
 
-enum status wire_codec_begin(struct wire *wire, struct item *item)
+enum status net_codec_begin(struct net *net, struct item *item)
 {
-    struct wire_codec *codec = wire->codecs[item->number];
+    struct net_codec *codec = net->codecs[item->number];
 
     codec->round = 0;
-    codec->is_whole = wire->number < wire->exec->config.compress_after;
-    add_partial_sums(wire, item->number);
-    return send_round(wire, item, codec);
+    codec->is_whole = net->number < net->exec->config.compress_after;
+    add_partial_sums(net, item->number);
+    return send_round(net, item, codec);
 }
 
 /* What a codec makes of the gaps between parameters is nobody's: neither sum nor error, which is saved by
@@ -236,23 +236,23 @@ static void clear_gaps(const struct exec *exec, int b, struct codec_state *state
 }
 
 /* In the order of nodes, as payloads are decoded. */
-static void add_whole(const struct wire *wire, const struct wire_codec *codec, float *sum)
+static void add_whole(const struct net *net, const struct net_codec *codec, float *sum)
 {
     memcpy(sum, codec->arrived[0], codec->count * sizeof *sum);
-    for (int node = 1; node < wire->exec->nodes; node++)
+    for (int node = 1; node < net->exec->nodes; node++)
         kernel_add(sum, sum, codec->arrived[node], codec->count);
 }
 
-enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_last)
+enum status net_codec_arrived(struct net *net, struct item *item, bool *is_last)
 {
-    const struct exec *exec = wire->exec;
-    struct wire_codec *codec = wire->codecs[item->number];
+    const struct exec *exec = net->exec;
+    struct net_codec *codec = net->codecs[item->number];
 
     float *sum = exec->sum + exec->buckets.begin[item->number];
 
     *is_last = codec->round + 1 == rounds_of(codec);
     if (codec->is_whole) {
-        add_whole(wire, codec, sum);
+        add_whole(net, codec, sum);
         return STATUS_OK;
     }
     TRY(codec_decode(codec->state, codec->round, codec->arrived, codec->bytes, exec->nodes,
@@ -262,5 +262,5 @@ enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_la
         return STATUS_OK;
     }
     codec->round++;
-    return send_round(wire, item, codec);
+    return send_round(net, item, codec);
 }
