@@ -289,9 +289,12 @@ static struct missing find_cause(const struct exec *exec, int task, uint32_t tar
     for (int g = 0; g < program->n_gathers && missing.count == 0; g++)
         missing = find_missing(exec, program->made[g],
                                exec_target(exec, program->made[g], exec->steps));
-    for (int b = 0; b < program->n_buckets && missing.count == 0; b++)
+    for (int b = 0; b < program->n_buckets && missing.count == 0; b++) {
+        if (program->announced[b] < 0) /* an executor without steps */
+            continue;
         missing = find_missing(exec, program->announced[b],
                                exec_target(exec, program->announced[b], exec->steps));
+    }
     return missing;
 }
 
@@ -385,6 +388,8 @@ enum status exec_wait(struct exec *exec, struct lane *lane, int task, const char
 
 enum status exec_wait_last(struct exec *exec, struct lane *lane, int task, const char *what)
 {
+    if (task < 0) /* an executor without steps has no such task */
+        return STATUS_OK;
     return exec_wait_until(exec, lane, task, exec_target(exec, task, exec->steps - 1), what);
 }
 

@@ -403,8 +403,8 @@ static void test_the_wire_is_traced_and_may_be_hidden(void)
         CHECK(job.times[r].wire > 0);
         CHECK(job.times[r].wire_hidden >= 0 && job.times[r].wire_hidden <= job.times[r].wire);
         CHECK(strstr(job.trace[r], "\"name\": \"net 0\""));
-        CHECK(strstr(job.trace[r], "\"name\": \"sums and parameters\", \"cat\": \"comm"));
-        CHECK(strstr(job.trace[r], "\"name\": \"losses\", \"cat\": \"comm"));
+        CHECK(strstr(job.trace[r], "\"name\": \"reduce_scatter\", \"cat\": \"comm"));
+        CHECK(strstr(job.trace[r], "\"name\": \"losses and flags\", \"cat\": \"comm"));
     }
     release_job(&job);
 }

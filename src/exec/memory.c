@@ -93,7 +93,8 @@ static size_t most_written(const struct exec *exec, const struct plan *plan)
 static size_t predict_sums(const struct exec *exec, double share)
 {
     const struct net *net = exec->net;
-    const bool makes = net->n_own_parts != net->n_own;
+    const struct net_sums *sums = &net->sums;
+    const bool makes = sums->n_own_parts != sums->n_own;
     size_t bytes = 0;
 
     for (int b = 0; b < exec->buckets.count; b++) {
@@ -102,8 +103,8 @@ static size_t predict_sums(const struct exec *exec, double share)
         for (int node = 0; node < exec->nodes; node++) {
             if (node == exec->node)
                 continue;
-            bytes += (size_t)net->n_of[node] * part_of(exec, b, exec->node, net->rail);
-            bytes += makes ? (size_t)net->n_own * part_of(exec, b, node, net->rail) : 0;
+            bytes += (size_t)sums->n_of[node] * part_of(exec, b, exec->node, net->rail);
+            bytes += makes ? (size_t)sums->n_own * part_of(exec, b, node, net->rail) : 0;
         }
     }
     return (size_t)((double)bytes * share);

@@ -1,53 +1,49 @@
 /* SPDX-License-Identifier: MIT */
-/* net.c - what a rank does so that a step spans several machines (nodes).
+/* net.c - the loop of the inter-node thread.
  *
- * Within a node lanes meet in shared memory. What the nodes owe each other is carried by a thread of
- * its own, the net, on the first ranks of every node: its rails. Rail l of a node talks to the rails l of the
- * others. A step is a list of items, each with a small state of its own; the net goes round and moves on
- * what can be moved, so that no order of arrival can block it and many transfers are under way at once.
+ * The lanes of a node meet in shared memory. What the nodes of a job exchange is carried by a thread of
+ * its own on the first ranks of every node: its rails. Rail l of a node talks to the rails l of the
+ * others. The thread runs its tasks of the step program (net.h): it looks at one after the other
+ * and moves on whatever can be moved, so no order of arrival can block it, and many transfers are
+ * under way at once.
  *
- *   bucket   all lanes of the node announced it: sums of what other nodes own are sent to them and theirs
- *            of what this one owns received; the latter are added along the tree, and this part of the parameters
- *            updated; parts go to all nodes; done[b]. Of n bytes a node sends 2 n (N-1)/N. State is touched
- *            by its owner alone.
- *   records  of a bucket that is made from what all shards give (factors, rows): this node's go to all nodes and
- *            theirs come here (net_gather.c); ready[b], and lanes proceed as on one machine.
- *   table    of a gather: likewise; met[g].
- *   losses   of shards and what ranks say: likewise; exchanged.
- *   hold     of a bucket that nodes hold in parts (net_unshard.c): the others' come before forward and backward, and
- *            are released again; then a bucket's parts go to nobody.
- *   norms    where norms are needed before an update (norms.c): sums of squares likewise, between the sums and
- *            the updates; reduced. And again for norms of directions; directed. Of tables whose records are gathered
- *            all nodes' lanes have the squares themselves (kept_rows).
+ * Urgency. The next forward needs first what backward finishes last. The thread looks at tasks
+ * from the last to the first, and begins sends of buckets only while few bytes are under way, so the
+ * most urgent ones go first. Receives are never held back: every send that has begun ends.
  *
- * A node's row of shards need not be a subtree: it sends one partial sum for each largest subtree in it, and
- * the owner adds all nodes' along what is left of the tree (tree.h): bits do not depend on nodes.
+ * A task's counter is incremented after its sends are over: the memory that they read may be
+ * written again by who waits for the counter.
  *
- * Cost of a bucket of n bytes, N nodes of W rails: a rail sends and receives 2 n (N-1) / (N W), if rows are
- * subtrees; 2 (N-1) messages each way.
- *
- * What the next forward needs first goes first. Backward finishes it last, so on a slow link it would stand behind
- * all the rest: sends of buckets are begun only while few bytes are under way, the most urgent ones first. Receives are
- * never held back, so that every send that has begun comes to its end.
- *
- * Order: the net raises done, ready, met after its sends of the item are complete, so that what they read
- * may be written again by who waits for these counters, as on one machine.
+ * How partial sums travel. A node's row of shards need not be a subtree: it sends one partial sum for
+ * each largest subtree in it, and the owner adds all nodes' along what is left of the tree
+ * (kernel/tree.h), so bits do not depend on nodes.
  */
+#include "exec/net.h"
+
 #include <limits.h>
 #include <sched.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
-#include "exec/net.h"
-#include "exec/pages.h"
 #include "kernel/float_mode.h"
 
-static const char *const item_names[ITEM_KINDS] = {
-    "losses", "batch statistics", "sums and parameters", "records", "rows",
-    "norms",  "norms of moves",   "parameters",
-};
 enum { LONG_IDLE = 1100 }; /* rounds, some 40 ms */
+
+static const struct net_row *const rows[] = {
+    &net_unshard, &net_reduce_scatter, &net_compressed, &net_push_rows, &net_direction,
+    &net_update,  &net_update_rows,    &net_all_gather, &net_pull_rows, &net_drain,
+    &net_records, &net_tables,         &net_losses,     &net_norm,
+};
+
+const struct net_row *net_row_of(const struct exec *exec, const struct task *task)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i]->kind == task->kind && rows[i]->medium == task->medium &&
+            (!rows[i]->can_run || rows[i]->can_run(exec, task)))
+            return rows[i];
+    }
+    return NULL;
+}
 
 /* Who owns what ---------------------------------------------------------------------------- */
 
@@ -95,39 +91,52 @@ struct slice net_slice(const struct net *net, int b, int node, int rail)
 
 /* Transfers -------------------------------------------------------------------------------- */
 
-static struct transport_request *add_request(struct transfers *list)
+void net_clear(struct transfers *list)
 {
-    list->is_done[list->count] = list->is_counted[list->count] = false;
+    list->count = list->left = list->held = 0;
+    list->last = -1;
+}
+
+static struct transport_request *add_request(struct transfers *list, bool is_counted)
+{
+    BUG_ON(list->count == list->most);
+    list->is_done[list->count] = false;
+    list->is_counted[list->count] = is_counted;
     list->left++;
     return &list->request[list->count++];
 }
 
-enum status net_transfer(struct net *net, struct transfers *list, bool sends, int peer,
-                         uint32_t tag, void *data, size_t bytes)
+enum status net_receive(struct net *net, struct net_task *t, int peer, uint32_t tag, void *data,
+                        size_t bytes)
 {
-    struct transport *transport = net->exec->transport;
-
     if (bytes == 0)
         return STATUS_OK;
-    struct transport_request *request = add_request(list);
-    if (!sends)
-        return transport_start_receive(transport, peer, tag, data, bytes, request);
-    net->lane.times.bytes += (int64_t)bytes;
-    return transport_start_send(transport, peer, tag, data, bytes, request);
+    return transport_start_receive(net->exec->transport, peer, tag, data, bytes,
+                                   add_request(&t->receives, false));
 }
 
-/* Begins the sends of an item that were held back, in their order, as far as there is room. */
-static enum status send_held(struct net *net, struct item *item)
+enum status net_send(struct net *net, struct net_task *t, int peer, uint32_t tag,
+                     const void *data, size_t bytes)
 {
-    struct transfers *list = &item->others;
+    if (bytes == 0)
+        return STATUS_OK;
+    net->lane.times.bytes += (int64_t)bytes;
+    return transport_start_send(net->exec->transport, peer, tag, data, bytes,
+                                add_request(&t->sends, false));
+}
+
+/* Begins the sends that were held back, in their order, as far as there is room. */
+static enum status send_held(struct net *net, struct transfers *list)
+{
+    struct net_traffic *traffic = &net->traffic;
 
     for (; list->held < list->count; list->held++) {
         struct transport_request *request = &list->request[list->held];
         if (!list->is_counted[list->held])
             continue;
-        if (net->flying > 0 && net->flying + request->bytes > net->flying_most)
+        if (traffic->flying > 0 && traffic->flying + request->bytes > traffic->flying_most)
             return STATUS_OK;
-        net->flying += request->bytes;
+        traffic->flying += request->bytes;
         net->lane.times.bytes += (int64_t)request->bytes;
         TRY(transport_start_send(net->exec->transport, request->member, request->tag,
                                  request->data, request->bytes, request));
@@ -135,17 +144,15 @@ static enum status send_held(struct net *net, struct item *item)
     return STATUS_OK;
 }
 
-/* A send of an item's bucket: it begins now or later. */
-static enum status send_bucket(struct net *net, struct item *item, int peer, uint32_t tag,
-                               void *data, size_t bytes)
+enum status net_send_counted(struct net *net, struct net_task *t, int peer, uint32_t tag,
+                             const void *data, size_t bytes)
 {
     if (bytes == 0)
         return STATUS_OK;
-    *add_request(&item->others) = (struct transport_request){
-        .peer = peer, .member = peer, .tag = tag, .data = data, .bytes = bytes
+    *add_request(&t->sends, true) = (struct transport_request){
+        .peer = peer, .member = peer, .tag = tag, .data = (char *)data, .bytes = bytes
     };
-    item->others.is_counted[item->others.count - 1] = true;
-    return send_held(net, item);
+    return send_held(net, &t->sends);
 }
 
 enum status net_are_over(struct net *net, struct transfers *list, bool *over)
@@ -157,440 +164,279 @@ enum status net_are_over(struct net *net, struct transfers *list, bool *over)
             continue;
         TRY(transport_test(net->exec->transport, &list->request[i], &list->is_done[i]));
         list->left -= list->is_done[i];
-        net->flying -= list->is_done[i] && list->is_counted[i] ? list->request[i].bytes : 0;
+        net->traffic.flying -=
+            list->is_done[i] && list->is_counted[i] ? list->request[i].bytes : 0;
         list->last = list->is_done[i] ? peer : list->last;
     }
     *over = list->left == 0;
     return STATUS_OK;
 }
 
-static void give_up(struct net *net, struct transfers *list)
+static void cancel(struct net *net, struct transfers *list)
 {
     for (int i = 0; i < list->count; i++)
         transport_cancel(net->exec->transport, &list->request[i]);
 }
 
-/* Sums ------------------------------------------------------------------------------------- */
+/* Waits ------------------------------------------------------------------------------------ */
 
-/* Makes this node's partial sum p of a slice, if it does not lie there already; returns its vector. */
-float *net_make_sum(struct net *net, int p, struct slice slice)
+/* The task of this thread that a wait is for; NULL: it is another member's, or the last step's. */
+static const struct net_task *local_task(const struct net *net, const struct wait *wait)
 {
-    const struct exec *exec = net->exec;
-    const struct tree_part *parts = &exec->parts[net->own_parts];
+    const int at = wait->is_local && !wait->is_last_step ? net->task_at[wait->task] : -1;
 
-    if (net->n_own_parts == net->n_own) /* the lanes' own */
-        return (float *)parts[p].data;
-    float *sum = net->sums + (size_t)p * exec->vector;
-    for (size_t done = 0; done < slice.count; done += TREE_STRETCH) {
-        const size_t left = slice.count - done;
-        const size_t count = left < TREE_STRETCH ? left : TREE_STRETCH;
-        const float *from =
-            tree_combine_node(parts, net->n_own_parts, exec->config.shards, net->own[p],
-                              slice.at + done, count, net->scratch);
-        memcpy(sum + slice.at + done, from, count * sizeof *sum);
+    return at < 0 ? NULL : &net->tasks[at];
+}
+
+static const struct wait *wait_of(const struct net *net, const struct net_task *t, int i)
+{
+    return &net->exec->program->waits[t->task->first_wait + i];
+}
+
+static bool is_over(const struct net *net, const struct wait *wait)
+{
+    const struct net_task *local = local_task(net, wait);
+
+    if (wait->is_local)
+        return !local || (wait->at_end ? local->stage == NET_FINISHED && local->sends.left == 0
+                                       : local->stage == NET_FINISHED);
+    return exec_task_is_done(net->exec, wait->task, net->steps - (wait->is_last_step ? 1 : 0));
+}
+
+/* Are a task's waits over: those before it starts, or those before it ends? */
+static bool are_waits_over(const struct net *net, const struct net_task *t, bool at_end)
+{
+    for (int i = 0; i < t->task->n_waits; i++) {
+        const struct wait *wait = wait_of(net, t, i);
+        if (wait->at_end == at_end && !is_over(net, wait))
+            return false;
     }
-    return sum;
+    return true;
 }
 
-static enum status begin_bucket(struct net *net, struct item *item)
+/* Have all tasks of this thread that it follows started, and are its other waits over? */
+static bool may_prepare(const struct net *net, const struct net_task *t)
 {
-    const struct exec *exec = net->exec;
-    const int b = item->number;
-    const struct slice own = net_slice(net, b, exec->node, net->rail);
-
-    for (int node = 0; node < exec->nodes; node++) {
-        if (node == exec->node)
-            continue;
-        const int peer = net_peer(net, node);
-        const struct slice theirs = net_slice(net, b, node, net->rail);
-        for (int p = 0; p < net->n_of[node]; p++)
-            TRY(net_transfer(net, &item->needed, false, peer, item->tag,
-                             (float *)exec->parts[net->first_of[node] + p].data + own.at,
-                             own.count * sizeof(float)));
-        if (!bucket_is_held(exec, b)) /* else nobody sends them */
-            TRY(net_transfer(net, &item->params, false, peer, item->tag + 1,
-                             exec->param + theirs.at, theirs.count * sizeof(float)));
-        for (int p = 0; p < net->n_own && theirs.count > 0; p++)
-            TRY(send_bucket(net, item, peer, item->tag,
-                            net_make_sum(net, p, theirs) + theirs.at,
-                            theirs.count * sizeof(float)));
+    for (int i = 0; i < t->task->n_waits; i++) {
+        const struct wait *wait = wait_of(net, t, i);
+        const struct net_task *local = local_task(net, wait);
+        if (local ? local->stage < NET_STARTED : !is_over(net, wait))
+            return false;
     }
-    item->n_sums = item->others.count;
-    return STATUS_OK;
+    return true;
 }
 
-/* Elements of a vector are read no more. */
-static void release_slice(float *vector, struct slice slice)
+/* Blame ------------------------------------------------------------------------------------ */
+
+static int first_missing(const struct transfers *list)
 {
-    pages_release(vector + slice.at, slice.count * sizeof *vector);
+    for (int i = 0; i < list->count && list->left > 0; i++) {
+        if (!list->is_done[i])
+            return list->request[i].member;
+    }
+    return -1;
 }
 
-/* The memory of partial sums of a bucket: those made here for others, and those that came. */
-static void release_sums(struct net *net, int b)
+/* A peer that the task waits for, or a task of this thread before it; -1: it waits for its own node. */
+static int awaited_by(const struct net *net, const struct net_task *t)
 {
-    const struct exec *exec = net->exec;
-    const bool makes = net->n_own_parts != net->n_own;
+    int peer = -1;
 
-    for (int node = 0; node < exec->nodes; node++) {
-        if (node == exec->node)
-            continue;
-        for (int p = 0; p < net->n_own && makes; p++)
-            release_slice(net->sums + (size_t)p * exec->vector,
-                          net_slice(net, b, node, net->rail));
-        for (int p = 0; p < net->n_of[node]; p++)
-            release_slice((float *)exec->parts[net->first_of[node] + p].data,
-                          net_slice(net, b, exec->node, net->rail));
+    if (t->stage != NET_WAITING)
+        peer = first_missing(t->receives.left > 0 ? &t->receives : &t->sends);
+    for (int i = 0; i < t->task->n_waits && peer < 0; i++) {
+        const struct wait *wait = wait_of(net, t, i);
+        const struct net_task *local = local_task(net, wait);
+        if (local && !is_over(net, wait))
+            peer = awaited_by(net, local);
+    }
+    return peer;
+}
+
+/* The peer of the message that came last, for the task or for those that it follows; -1: none. */
+static int last_peer(const struct net *net, const struct net_task *t)
+{
+    int peer = t->receives.last >= 0 ? t->receives.last : t->sends.last;
+
+    for (int i = 0; i < t->task->n_waits && peer < 0; i++) {
+        const struct net_task *local = local_task(net, wait_of(net, t, i));
+        peer = local ? last_peer(net, local) : -1;
+    }
+    return peer;
+}
+
+/* Threads that wait for a task of this one can name the rank that is missing. */
+static void note_awaited(const struct net *net)
+{
+    for (int i = 0; i < net->n_tasks; i++) {
+        const struct net_task *t = &net->tasks[i];
+        if (t->stage != NET_FINISHED)
+            net_expects(net->exec, t->number, awaited_by(net, t));
     }
 }
 
-static void work_on_own(struct net *net, int b, enum reduce_what what)
+/* Trace ------------------------------------------------------------------------------------ */
+
+void net_take_channel(struct net *net, struct net_task *t)
 {
-    const struct exec *exec = net->exec;
-    int64_t begin, end;
+    struct net_traffic *traffic = &net->traffic;
 
-    if (bucket_is_compressed(exec, b)) {
-        reduce_stretches_of(&net->lane, b, 0, reduce_stretches(exec, b), what,
-                            exec->sum + exec->buckets.begin[b], &net->numbers);
-        return;
-    }
-    net_stretches(net, b, exec->node, net->rail, &begin, &end);
-    reduce_stretches_of(&net->lane, b, begin, end, what, NULL, &net->numbers);
-}
-
-static enum status share_params(struct net *net, struct item *item)
-{
-    const struct exec *exec = net->exec;
-    const struct slice own = net_slice(net, item->number, exec->node, net->rail);
-
-    if (bucket_is_compressed(exec, item->number)) /* all have updated it */
-        return STATUS_OK;
-    if (bucket_is_held(exec, item->number)) /* who reads it will ask for it */
-        return STATUS_OK;
-    for (int node = 0; node < exec->nodes; node++) {
-        if (node != exec->node)
-            TRY(send_bucket(net, item, net_peer(net, node), item->tag + 1, exec->param + own.at,
-                            own.count * sizeof(float)));
-    }
-    return STATUS_OK;
-}
-
-/* Who looks on ------------------------------------------------------------------------------- */
-
-/* A row of the trace for an item, from its first transfer to its last. */
-void net_take_channel(struct net *net, struct item *item)
-{
-    item->traced = 0;
-    for (item->channel = 0; item->channel < CHANNELS; item->channel++) {
-        if (!net->is_taken[item->channel])
+    t->traced = 0;
+    for (t->channel = 0; t->channel < CHANNELS; t->channel++) {
+        if (!traffic->is_taken[t->channel])
             break;
     }
-    if (item->channel == CHANNELS || !net->rows[item->channel])
+    if (t->channel == CHANNELS || !traffic->rows[t->channel])
         return;
-    net->is_taken[item->channel] = true;
-    net->rows[item->channel]->step = net->number;
-    item->traced = trace_begin(net->rows[item->channel]);
+    traffic->is_taken[t->channel] = true;
+    traffic->rows[t->channel]->step = net->step.number;
+    t->traced = trace_begin(traffic->rows[t->channel]);
 }
 
-/* Its bucket, or NULL. */
-static const char *bucket_of(const struct net *net, const struct item *item)
+static const char *bucket_name(const struct net *net, const struct net_task *t)
 {
-    const bool is_bucket = item->kind == ITEM_BUCKET || item->kind == ITEM_RECORDS ||
-                           item->kind == ITEM_SERVED || item->kind == ITEM_HOLD;
-    return is_bucket ? net->exec->bucket_names[item->number] : NULL;
+    return t->task->bucket < 0 ? NULL : net->exec->bucket_names[t->task->bucket];
 }
 
-void net_leave_channel(struct net *net, struct item *item)
+void net_leave_channel(struct net *net, struct net_task *t)
 {
-    if (item->channel == CHANNELS || !net->rows[item->channel])
+    struct net_traffic *traffic = &net->traffic;
+
+    if (t->channel == CHANNELS || !traffic->rows[t->channel])
         return;
-    net->is_taken[item->channel] = false;
-    trace_end(net->rows[item->channel], item->traced, TRACE_COMM, item_names[item->kind],
-              bucket_of(net, item));
+    traffic->is_taken[t->channel] = false;
+    trace_end(traffic->rows[t->channel], t->traced, TRACE_COMM, t->row->name,
+              bucket_name(net, t));
 }
 
-/* A peer that the item waits for; -1: it has not begun, or waits for its own node. */
-static int awaited_by(const struct item *item)
+void net_work_on_own(struct net *net, struct net_task *t, enum reduce_what what)
 {
-    const struct transfers *const lists[] = { &item->needed, &item->others, &item->params };
+    static const char *const names[] = { [SUM_AND_UPDATE] = "sum and update",
+                                         [SUM_AND_KEEP] = "sum",
+                                         [DIRECT] = "directions",
+                                         [UPDATE] = "update by norms" };
+    const struct exec *exec = net->exec;
+    struct trace_row *row = t->channel < CHANNELS ? net->traffic.rows[t->channel] : NULL;
+    const int64_t traced = t->traced ? trace_begin(row) : 0;
+    const int b = t->task->bucket;
+    int64_t begin = 0, end = reduce_stretches(exec, b);
+    const float *sum = NULL;
 
-    for (int l = 0; l < 3 && item->stage != WAITING; l++) {
-        for (int i = 0; i < lists[l]->count && lists[l]->left > 0; i++) {
-            if (!lists[l]->is_done[i])
-                return lists[l]->request[i].member;
-        }
-    }
-    return -1;
+    if (bucket_is_compressed(exec, b))
+        sum = exec->sum + exec->buckets.begin[b];
+    else
+        net_stretches(net, b, exec->node, net->rail, &begin, &end);
+    reduce_stretches_of(&net->lane, b, begin, end, what, sum, &net->step.numbers);
+    trace_end(row, traced, TRACE_COMM, names[what], bucket_name(net, t));
 }
 
-/* The task of the program that is done when all transfers are over. */
-static int task_of(const struct net *net, const struct item *item)
+enum status net_scale(struct net *net)
 {
-    const struct program *program = net->exec->program;
-    const int i = item->number;
-
-    switch (item->kind) {
-    case ITEM_LOSSES:
-        return program->losses;
-    case ITEM_TABLE:
-        return program->gathered[i];
-    case ITEM_BUCKET:
-    case ITEM_SERVED:
-        return program->fresh[i];
-    case ITEM_RECORDS:
-        return program->ready[i];
-    case ITEM_NORMS:
-        return program->norm;
-    case ITEM_MOVES:
-        return program->direction_norm;
-    case ITEM_HOLD:
-        return program->unshard[i];
-    case ITEM_KINDS:
-        break;
-    }
-    BUG_ON(true);
-    return -1;
-}
-
-/* Whom each item waits for is told to who waits for the item. */
-static void tell_expectations(const struct net *net)
-{
-    for (int i = 0; i < net->n_items; i++) {
-        const struct item *item = &net->items[i];
-        if (item->stage != FINISHED)
-            net_expects(net->exec, task_of(net, item), awaited_by(item));
-    }
+    if (!net->exec->clips || net->is_scaled)
+        return STATUS_OK;
+    TRY(reduce_clip_scale(net->exec, net->steps, &net->step.numbers.scale));
+    net->is_scaled = true;
+    return STATUS_OK;
 }
 
 /* A step ----------------------------------------------------------------------------------- */
 
-static bool all_are_at(const struct net *net, enum stage stage)
+static enum status prepare(struct net *net, struct net_task *t)
 {
-    for (int i = 0; i < net->n_items; i++) {
-        const enum item_kind kind = net->items[i].kind;
-        if ((kind == ITEM_BUCKET || kind == ITEM_SERVED) && net->items[i].stage < stage)
-            return false;
-    }
-    return true;
+    if (!t->row->prepare || t->is_prepared || !may_prepare(net, t))
+        return STATUS_OK;
+    t->is_prepared = true;
+    return t->row->prepare(net, t);
 }
 
-/* Have lanes done what a task waits for? */
-static bool lanes_have_done(const struct net *net, int task)
+static enum status start(struct net *net, struct net_task *t)
 {
-    const struct program *program = net->exec->program;
-
-    for (int i = 0; i < program->tasks[task].n_waits; i++) {
-        const struct wait *wait = &program->waits[program->tasks[task].first_wait + i];
-        if (wait->is_local || program->tasks[wait->task].place == PLACE_NET)
-            continue;
-        if (!exec_task_is_done(net->exec, wait->task, net->steps - wait->is_last_step))
-            return false;
-    }
-    return true;
+    TRY(prepare(net, t));
+    if (t->row->point)
+        exec_meet(net->exec, t->row->point);
+    net_take_channel(net, t);
+    if (t->row->start)
+        TRY(t->row->start(net, t));
+    t->stage = NET_STARTED;
+    t->awaits_round = t->row->arrived != NULL;
+    net_expects(net->exec, t->number, awaited_by(net, t));
+    return STATUS_OK;
 }
 
-/* Have the lanes of this node done what the item waits for? */
-static bool is_announced(const struct net *net, const struct item *item)
+static bool leaves_sends(const struct task *task)
 {
-    const struct exec *exec = net->exec;
-    const struct program *program = exec->program;
-    const int i = item->number;
-
-    switch (item->kind) {
-    case ITEM_TABLE:
-        return exec_task_is_done(exec, program->made[i], net->steps);
-    case ITEM_BUCKET:
-    case ITEM_RECORDS:
-    case ITEM_SERVED:
-        return net_unshard_is_over(net, i) &&
-               exec_task_is_done(exec, program->announced[i], net->steps);
-    case ITEM_LOSSES:
-        for (int b = 0; b < exec->buckets.count; b++) {
-            if (!exec_task_is_done(exec, program->announced[b], net->steps))
-                return false;
-        }
-        return true;
-    case ITEM_NORMS:
-        return all_are_at(net, KEPT) && lanes_have_done(net, program->norm);
-    case ITEM_MOVES:
-        return all_are_at(net, DIRECTED);
-    case ITEM_HOLD:
-    case ITEM_KINDS:
-        break;
+    for (int i = 0; i < task->n_accesses; i++) {
+        if (task->accesses[i].memory == MEMORY_SENDS && task->accesses[i].is_write)
+            return true;
     }
     return false;
 }
 
-static void forget(struct transfers *list)
+static enum status finish(struct net *net, struct net_task *t)
 {
-    list->count = list->left = 0;
-    list->last = -1;
-}
+    struct exec *exec = net->exec;
 
-void net_forget_transfers(struct item *item)
-{
-    forget(&item->needed);
-    forget(&item->others);
-    forget(&item->params);
-    item->others.held = INT_MAX; /* nothing is held back */
-}
-
-static enum status begin_item(struct net *net, struct item *item)
-{
-    net_forget_transfers(item);
-    if (item->kind == ITEM_BUCKET && !net_has_codec(net, item->number))
-        item->others.held = 0;
-    item->is_summed = false;
-    net_take_channel(net, item);
-    switch (item->kind) {
-    case ITEM_BUCKET:
-        exec_meet(net->exec, "net");
-        return net_has_codec(net, item->number) ? net_codec_begin(net, item)
-                                                : begin_bucket(net, item);
-    case ITEM_SERVED:
-        exec_meet(net->exec, "net");
-        return net_rows_begin(net, item);
-    case ITEM_RECORDS:
-    case ITEM_TABLE:
-    case ITEM_LOSSES:
-    case ITEM_NORMS:
-    case ITEM_MOVES:
-        return net_gather_begin(net, item);
-    case ITEM_HOLD:
-    case ITEM_KINDS:
-        break;
-    }
+    if (t->row->finish)
+        TRY(t->row->finish(net, t));
+    net_leave_channel(net, t);
+    t->stage = NET_FINISHED;
+    if (t->task->signal < 0)
+        return STATUS_OK;
+    const int last = last_peer(net, t);
+    exec_meet(exec, "arrived");
+    net_signal(exec, t->number, last >= 0 ? last : exec->rank);
     return STATUS_OK;
 }
 
-/* All transfers are over. */
-static void end_item(struct net *net, struct item *item)
+/* A task that has started ends when all that was begun is over. */
+static enum status end_if_over(struct net *net, struct net_task *t)
 {
-    const int last = item->params.last >= 0   ? item->params.last
-                     : item->others.last >= 0 ? item->others.last
-                                              : item->needed.last;
+    bool received, sent, again = false;
 
-    exec_meet(net->exec, "arrived");
-    net_leave_channel(net, item);
-    net_signal(net->exec, task_of(net, item), last >= 0 ? last : net->exec->rank);
-}
-
-/* Works on this rail's part of an item's bucket; the trace shows it within the item. */
-static void update_own(struct net *net, struct item *item, enum reduce_what what,
-                       const char *name)
-{
-    struct trace_row *row = item->channel < CHANNELS ? net->rows[item->channel] : NULL;
-    const int64_t traced = item->traced ? trace_begin(row) : 0;
-
-    work_on_own(net, item->number, what);
-    trace_end(row, traced, TRACE_COMM, name, bucket_of(net, item));
-}
-
-/* Are the squares of all nodes here, and those of this node's other rails? */
-static bool are_here(const struct net *net, int norm)
-{
-    return exec_task_is_done(net->exec, norm, net->steps);
-}
-
-static enum status go_by_norms(struct net *net, struct item *item)
-{
-    struct exec *exec = net->exec;
-
-    if (!are_here(net,
-                  item->stage == KEPT ? exec->program->norm : exec->program->direction_norm))
+    TRY(net_are_over(net, &t->receives, &received));
+    TRY(net_are_over(net, &t->sends, &sent));
+    if (!received)
         return STATUS_OK;
-    if (item->stage == KEPT && exec->clips && !net->is_scaled) {
-        TRY(reduce_clip_scale(exec, net->steps, &net->numbers.scale));
-        net->is_scaled = true;
+    if (t->awaits_round) {
+        const int last = t->receives.last;
+        net_clear(&t->receives);
+        t->receives.last = last;
+        TRY(t->row->arrived(net, t, &again));
+        t->awaits_round = again;
+        if (again)
+            return STATUS_OK;
     }
-    if (item->kind == ITEM_SERVED) {
-        item->stage = RECEIVING;
-        return net_rows_update(net, item);
-    }
-    if (item->stage == KEPT && exec->clips && exec->directs) {
-        update_own(net, item, DIRECT, "directions");
-        item->stage = DIRECTED;
+    if ((!sent && !leaves_sends(t->task)) || !are_waits_over(net, t, true))
         return STATUS_OK;
-    }
-    update_own(net, item, UPDATE, "update");
-    item->stage = SHARING;
-    return share_params(net, item);
+    return finish(net, t);
 }
 
-/* The bucket is summed here; when others have its sums, too, its gradients are read no more. */
-static void let_go_of_gradients(struct net *net, struct item *item)
+/* Moves a task on as far as it goes. */
+static enum status advance(struct net *net, struct net_task *t, bool *moved)
 {
-    struct exec *exec = net->exec;
+    const enum net_stage before = t->stage;
+    bool sent;
 
-    if (!exec->releases || item->is_summed || item->kind != ITEM_BUCKET)
-        return;
-    for (int i = 0; i < item->n_sums; i++) {
-        if (!item->others.is_done[i])
-            return;
-    }
-    release_sums(net, item->number);
-    item->is_summed = true;
-    net_signal(exec, exec->program->summed[item->number], exec->rank);
-}
-
-/* Moves an item on as far as it goes; says whether it did. */
-static enum status move_on(struct net *net, struct item *item, bool *moved)
-{
-    struct exec *exec = net->exec;
-    const enum stage before = item->stage;
-    bool over = false, is_kept = false;
-
-    if (item->kind == ITEM_HOLD) {
-        TRY(net_unshard_move(net, item, moved));
+    if (t->stage == NET_FINISHED) /* its sends are under way */
+        return net_are_over(net, &t->sends, &sent);
+    if (t->row->run) {
+        TRY(t->row->run(net, t, moved));
         if (*moved)
-            net_expects(exec, task_of(net, item), awaited_by(item));
+            net_expects(net->exec, t->number, awaited_by(net, t));
         return STATUS_OK;
     }
-    if (item->stage == WAITING && is_announced(net, item)) {
-        TRY(begin_item(net, item));
-        item->stage =
-            item->kind == ITEM_BUCKET || item->kind == ITEM_SERVED ? RECEIVING : SHARING;
-        net_expects(exec, task_of(net, item), awaited_by(item));
+    if (t->stage == NET_WAITING) {
+        TRY(prepare(net, t));
+        if (are_waits_over(net, t, false))
+            TRY(start(net, t));
     }
-    if (item->stage > WAITING && net->holds) { /* room is made by what has gone */
-        TRY(net_are_over(net, &item->others, &over));
-        TRY(send_held(net, item));
-    }
-    if (item->stage == RECEIVING) {
-        TRY(net_are_over(net, &item->needed, &over));
-        if (over && item->kind == ITEM_SERVED)
-            TRY(net_rows_arrived(net, item, &is_kept, &over));
-        else if (over && net_has_codec(net, item->number))
-            TRY(net_codec_arrived(net, item, &over));
-        if (is_kept) {
-            item->stage = KEPT;
-        } else if (over && item->kind == ITEM_SERVED) {
-            item->stage = SHARING;
-        } else if (over) {
-            item->stage = norms_are_used(exec) ? KEPT : SHARING;
-            update_own(net, item, item->stage == KEPT ? SUM_AND_KEEP : SUM_AND_UPDATE,
-                       "sum and update");
-            if (item->stage == SHARING)
-                TRY(share_params(net, item));
-        }
-    }
-    if (item->stage == KEPT || item->stage == DIRECTED)
-        TRY(go_by_norms(net, item));
-    if (item->stage >= KEPT && item->stage < FINISHED) {
-        TRY(net_are_over(net, &item->others, &over));
-        let_go_of_gradients(net, item);
-    }
-    if (item->stage == SHARING && over) {
-        TRY(net_are_over(net, &item->params, &over));
-        if (over) {
-            end_item(net, item);
-            item->stage = FINISHED;
-        }
-    }
-    *moved = item->stage != before;
+    if (t->stage == NET_STARTED)
+        TRY(end_if_over(net, t));
+    *moved = t->stage != before;
     return STATUS_OK;
 }
 
-/* Nothing moved: others shall have the core. */
+/* Nothing moved: other threads shall have the core. */
 static void stand_back(int idle)
 {
     if (idle < 64) {
@@ -601,55 +447,80 @@ static void stand_back(int idle)
     nanosleep(&nap, NULL);
 }
 
-/* Communication is what time there are transfers under way; hidden, what lanes compute meanwhile. */
+/* Communication is the time in which there are transfers; hidden is what lanes compute meanwhile. */
 static void account(struct net *net, bool is_busy)
 {
+    struct net_traffic *traffic = &net->traffic;
     struct overlap *overlap = &net->exec->overlap;
 
-    if (is_busy == (net->busy_since != 0))
+    if (is_busy == (traffic->busy_since != 0))
         return;
     const int64_t now = clock_ns(), computed = overlap_computed(overlap, now);
     if (!is_busy) {
-        net->lane.times.comm += now - net->busy_since;
-        net->lane.times.hidden += computed - net->computed;
+        net->lane.times.comm += now - traffic->busy_since;
+        net->lane.times.hidden += computed - traffic->computed;
     }
-    net->busy_since = is_busy ? now : 0;
-    net->computed = computed;
+    traffic->busy_since = is_busy ? now : 0;
+    traffic->computed = computed;
 }
 
-static enum status run_items(struct net *net)
+static bool is_busy(const struct net_task *t)
 {
-    struct transport *transport = net->exec->transport;
-    int left = net->n_items, idle = 0;
+    if (t->row->run)
+        return t->is_busy;
+    return t->stage == NET_STARTED || (t->stage == NET_FINISHED && t->sends.left > 0);
+}
 
-    for (int i = 0; i < net->n_items; i++) {
-        const bool is_part = !net->walk.is_evaluation || net->items[i].kind == ITEM_HOLD;
-        net->items[i].stage = is_part ? WAITING : FINISHED;
+static bool is_left(const struct net_task *t)
+{
+    return t->stage != NET_FINISHED || t->sends.left > 0;
+}
+
+static enum status begin_step(struct net *net)
+{
+    for (int i = 0; i < net->n_tasks; i++) {
+        struct net_task *t = &net->tasks[i];
+        /* An evaluation reads parameters, and no more. */
+        const bool is_part = !net->step.walk.is_evaluation || t->row->run;
+        t->stage = is_part ? NET_WAITING : NET_FINISHED;
+        t->is_prepared = t->is_busy = false;
+        net_clear(&t->receives);
+        net_clear(&t->sends);
+        if (t->row->begin)
+            TRY(t->row->begin(net, t));
     }
-    TRY(net_unshard_begin(net));
-    tell_expectations(net);
+    note_awaited(net);
+    return STATUS_OK;
+}
+
+static enum status run_tasks(struct net *net)
+{
+    int left = net->n_tasks, idle = 0;
+
+    TRY(begin_step(net));
     while (left > 0) {
-        bool any = false, is_busy = false, holds = false;
+        bool any = false, busy = false, holds = false;
         left = 0;
-        /* From the last to the first: what the next forward needs first goes first. */
-        for (int i = net->n_items - 1; i >= 0; i--) {
+        for (int i = net->n_tasks - 1; i >= 0; i--) {
+            struct net_task *t = &net->tasks[i];
             bool moved = false;
-            if (net->items[i].stage == FINISHED)
+            if (!is_left(t))
                 continue;
-            TRY(move_on(net, &net->items[i], &moved));
+            if (net->traffic.holds) /* room is made by what has gone */
+                TRY(send_held(net, &t->sends));
+            TRY(advance(net, t, &moved));
             any |= moved;
-            left += net->items[i].stage != FINISHED;
-            is_busy |= net->items[i].stage > WAITING && net->items[i].stage < FINISHED;
-            holds |= net->items[i].stage > WAITING &&
-                     net->items[i].others.held < net->items[i].others.count;
+            left += is_left(t);
+            busy |= is_busy(t);
+            holds |= t->sends.held < t->sends.count;
         }
-        net->holds = holds;
-        account(net, is_busy);
+        net->traffic.holds = holds;
+        account(net, busy);
         idle = any ? 0 : idle + 1;
         if (!any) {
-            TRY(transport_check(transport));
+            TRY(transport_check(net->exec->transport));
             if (idle % LONG_IDLE == 0)
-                tell_expectations(net);
+                note_awaited(net);
             stand_back(idle);
         }
     }
@@ -660,31 +531,43 @@ static enum status run_items(struct net *net)
 
 static bool take_step(struct net *net)
 {
-    pthread_mutex_lock(&net->lock);
-    while (!net->is_given && !net->ends)
-        pthread_cond_wait(&net->changed, &net->lock);
-    const bool there_is = net->is_given;
+    struct net_handoff *handoff = &net->handoff;
+
+    pthread_mutex_lock(&handoff->lock);
+    while (!handoff->is_given && !handoff->ends)
+        pthread_cond_wait(&handoff->changed, &handoff->lock);
+    const bool there_is = handoff->is_given;
     if (there_is) {
-        net->number = net->given_number;
-        net->numbers = net->given_numbers;
+        net->step = handoff->step;
         net->is_scaled = false;
-        net->wanted = net->given_extents;
-        net->walk = net->given_walk;
-        net->is_given = false;
+        handoff->is_given = false;
     }
-    pthread_cond_broadcast(&net->changed);
-    pthread_mutex_unlock(&net->lock);
+    pthread_cond_broadcast(&handoff->changed);
+    pthread_mutex_unlock(&handoff->lock);
     return there_is;
 }
 
 /* The sizes of what travels in this step. */
 static enum status measure_step(struct net *net)
 {
-    if (net->walk.is_evaluation || extents_equal(net->extents, net->wanted))
+    if (net->step.walk.is_evaluation || extents_equal(net->extents, net->step.extents))
         return STATUS_OK;
-    TRY(graph_infer(net->exec->config.train, net->wanted, net->shapes));
-    net->extents = net->wanted;
+    TRY(graph_infer(net->exec->config.train, net->step.extents, net->shapes));
+    net->extents = net->step.extents;
     return STATUS_OK;
+}
+
+static void end_step(struct net *net)
+{
+    struct net_handoff *handoff = &net->handoff;
+
+    net->steps += !net->step.walk.is_evaluation;
+    net->walks++;
+    pthread_mutex_lock(&handoff->lock);
+    handoff->known = net->lane.times;
+    handoff->is_running = handoff->is_given;
+    pthread_cond_broadcast(&handoff->changed);
+    pthread_mutex_unlock(&handoff->lock);
 }
 
 void *net_run(void *arg)
@@ -696,28 +579,21 @@ void *net_run(void *arg)
     while (status == STATUS_OK && take_step(net)) {
         status = measure_step(net);
         if (status == STATUS_OK)
-            status = run_items(net);
-        net->steps += !net->walk.is_evaluation;
-        net->walks++;
-        pthread_mutex_lock(&net->lock);
-        net->known = net->lane.times;
-        net->is_running = net->is_given;
-        pthread_cond_broadcast(&net->changed);
-        pthread_mutex_unlock(&net->lock);
+            status = run_tasks(net);
+        end_step(net);
     }
     if (status != STATUS_OK)
         transport_abort(net->exec->transport, status_message());
-    for (int i = 0; i < net->n_items; i++) {
-        give_up(net, &net->items[i].needed);
-        give_up(net, &net->items[i].others);
-        give_up(net, &net->items[i].params);
+    for (int i = 0; i < net->n_tasks; i++) {
+        cancel(net, &net->tasks[i].receives);
+        cancel(net, &net->tasks[i].sends);
     }
-    net_unshard_give_up(net);
+    net_unshards_cancel(net);
     return NULL;
 }
 
 /* With the lock: until the thread has changed something, or for a while. */
-static void await_change(struct net *net)
+static void await_change(struct net_handoff *handoff)
 {
     struct timespec until;
 
@@ -727,15 +603,17 @@ static void await_change(struct net *net)
         until.tv_nsec -= 1000000000;
         until.tv_sec++;
     }
-    pthread_cond_timedwait(&net->changed, &net->lock, &until);
+    pthread_cond_timedwait(&handoff->changed, &handoff->lock, &until);
 }
 
 enum status net_rest(struct net *net)
 {
-    pthread_mutex_lock(&net->lock);
-    while (net->is_running && transport_check(net->exec->transport) == STATUS_OK)
-        await_change(net);
-    pthread_mutex_unlock(&net->lock);
+    struct net_handoff *handoff = &net->handoff;
+
+    pthread_mutex_lock(&handoff->lock);
+    while (handoff->is_running && transport_check(net->exec->transport) == STATUS_OK)
+        await_change(handoff);
+    pthread_mutex_unlock(&handoff->lock);
     return transport_check(net->exec->transport);
 }
 
@@ -745,16 +623,17 @@ enum status net_begin(struct exec *exec, struct extents extents)
 
     if (net->rail >= net->rails)
         return STATUS_OK;
-    pthread_mutex_lock(&net->lock);
-    while (net->is_given && transport_check(exec->transport) == STATUS_OK)
-        await_change(net);
-    net->given_extents = extents;
-    net->given_walk = exec->hold.walk;
-    net->given_number = exec->step;
-    net->given_numbers = exec->numbers;
-    net->is_given = net->is_running = true;
-    pthread_cond_broadcast(&net->changed);
-    pthread_mutex_unlock(&net->lock);
+    struct net_handoff *handoff = &net->handoff;
+    pthread_mutex_lock(&handoff->lock);
+    while (handoff->is_given && transport_check(exec->transport) == STATUS_OK)
+        await_change(handoff);
+    handoff->step = (struct net_step){ .extents = extents,
+                                       .walk = exec->hold.walk,
+                                       .number = exec->step,
+                                       .numbers = exec->numbers };
+    handoff->is_given = handoff->is_running = true;
+    pthread_cond_broadcast(&handoff->changed);
+    pthread_mutex_unlock(&handoff->lock);
     return transport_check(exec->transport);
 }
 
@@ -764,11 +643,12 @@ struct times net_times(const struct exec *exec)
 
     if (!net)
         return (struct times){ 0 };
-    pthread_mutex_lock(&net->lock);
-    const struct times times = { .comm = net->known.comm - net->forgotten.comm,
-                                 .hidden = net->known.hidden - net->forgotten.hidden,
-                                 .bytes = net->known.bytes - net->forgotten.bytes };
-    pthread_mutex_unlock(&net->lock);
+    struct net_handoff *handoff = &net->handoff;
+    pthread_mutex_lock(&handoff->lock);
+    const struct times times = { .comm = handoff->known.comm - handoff->forgotten.comm,
+                                 .hidden = handoff->known.hidden - handoff->forgotten.hidden,
+                                 .bytes = handoff->known.bytes - handoff->forgotten.bytes };
+    pthread_mutex_unlock(&handoff->lock);
     return times;
 }
 
@@ -778,7 +658,7 @@ void net_forget_times(struct exec *exec)
 
     if (!net)
         return;
-    pthread_mutex_lock(&net->lock);
-    net->forgotten = net->known;
-    pthread_mutex_unlock(&net->lock);
+    pthread_mutex_lock(&net->handoff.lock);
+    net->handoff.forgotten = net->handoff.known;
+    pthread_mutex_unlock(&net->handoff.lock);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* net_codec.c - buckets whose gradients go to other machines compressed (comm/codec.h).
+/* net_codec.c - all_reduce of buckets whose gradients are compressed between nodes (comm/codec.h).
  *
  * A compressed bucket belongs to one rail of a node. When all lanes have announced it, the rail adds the node's
  * partial sums, encodes, and swaps payloads with the same rail of every node; all decode all payloads in the
@@ -32,7 +32,7 @@ bool bucket_is_compressed(const struct exec *exec, int b)
            !bucket_is_served(exec, b) && !exec->updates[b].is_average;
 }
 
-bool net_has_codec(const struct net *net, int b)
+static bool has_codec(const struct net *net, int b)
 {
     return bucket_is_compressed(net->exec, b) && net_codec_rail(net->exec, b) == net->rail;
 }
@@ -148,7 +148,7 @@ enum status net_codecs_create(struct net *net)
 
     TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *net->codecs, &net->codecs));
     for (int b = 0; b < exec->buckets.count; b++) {
-        if (net_has_codec(net, b))
+        if (has_codec(net, b))
             TRY(create(net, b));
     }
     return STATUS_OK;
@@ -178,7 +178,7 @@ static void add_partial_sums(struct net *net, int b)
     const size_t at = (size_t)exec->buckets.begin[b];
     const struct slice whole = { at, (size_t)exec->buckets.begin[b + 1] - at };
 
-    for (int p = 0; p < net->n_own; p++) {
+    for (int p = 0; p < net->sums.n_own; p++) {
         const float *sum = net_make_sum(net, p, whole) + at;
         if (p == 0)
             memcpy(exec->sum + at, sum, whole.count * sizeof *sum);
@@ -187,17 +187,16 @@ static void add_partial_sums(struct net *net, int b)
     }
 }
 
-static enum status send_round(struct net *net, struct item *item, struct net_codec *codec)
+static enum status send_round(struct net *net, struct net_task *t, struct net_codec *codec)
 {
     const struct exec *exec = net->exec;
-    const float *gradient = exec->sum + exec->buckets.begin[item->number];
+    const float *gradient = exec->sum + exec->buckets.begin[t->task->bucket];
     const size_t bytes = bytes_of(codec, codec->round);
     char *payloads = payloads_of(net, codec, codec->round);
     const size_t stride = stride_of(codec, codec->round);
     char *own = payloads + (size_t)exec->node * stride;
-    const uint32_t tag = item->tag + (uint32_t)codec->round;
+    const uint32_t tag = t->tag + (uint32_t)codec->round;
 
-    item->needed.count = item->needed.left = 0;
     if (codec->is_whole)
         memcpy(own, gradient, bytes);
     else
@@ -207,21 +206,21 @@ static enum status send_round(struct net *net, struct item *item, struct net_cod
         codec->bytes[node] = bytes;
         if (node == exec->node)
             continue;
-        TRY(net_transfer(net, &item->needed, false, net_peer(net, node), tag,
-                         payloads + (size_t)node * stride, bytes));
-        TRY(net_transfer(net, &item->others, true, net_peer(net, node), tag, own, bytes));
+        TRY(net_receive(net, t, net_peer(net, node), tag, payloads + (size_t)node * stride,
+                        bytes));
+        TRY(net_send(net, t, net_peer(net, node), tag, own, bytes));
     }
     return STATUS_OK;
 }
 
-enum status net_codec_begin(struct net *net, struct item *item)
+static enum status start_compressed(struct net *net, struct net_task *t)
 {
-    struct net_codec *codec = net->codecs[item->number];
+    struct net_codec *codec = net->codecs[t->task->bucket];
 
     codec->round = 0;
-    codec->is_whole = net->number < net->exec->config.compress_after;
-    add_partial_sums(net, item->number);
-    return send_round(net, item, codec);
+    codec->is_whole = net->step.number < net->exec->config.compress_after;
+    add_partial_sums(net, t->task->bucket);
+    return send_round(net, t, codec);
 }
 
 /* What a codec makes of the gaps between parameters is nobody's: neither sum nor error, which is saved by
@@ -243,24 +242,57 @@ static void add_whole(const struct net *net, const struct net_codec *codec, floa
         kernel_add(sum, sum, codec->arrived[node], codec->count);
 }
 
-enum status net_codec_arrived(struct net *net, struct item *item, bool *is_last)
+/* All payloads of a round are here. */
+static enum status add_payloads(struct net *net, struct net_task *t, bool *again)
 {
     const struct exec *exec = net->exec;
-    struct net_codec *codec = net->codecs[item->number];
+    const int b = t->task->bucket;
+    struct net_codec *codec = net->codecs[b];
+    float *sum = exec->sum + exec->buckets.begin[b];
 
-    float *sum = exec->sum + exec->buckets.begin[item->number];
-
-    *is_last = codec->round + 1 == rounds_of(codec);
     if (codec->is_whole) {
         add_whole(net, codec, sum);
         return STATUS_OK;
     }
+    *again = codec->round + 1 < rounds_of(codec);
     TRY(codec_decode(codec->state, codec->round, codec->arrived, codec->bytes, exec->nodes,
-                     *is_last ? sum : NULL));
-    if (*is_last) {
-        clear_gaps(exec, item->number, codec->state);
+                     *again ? NULL : sum));
+    if (!*again) {
+        clear_gaps(exec, b, codec->state);
         return STATUS_OK;
     }
     codec->round++;
-    return send_round(net, item, codec);
+    return send_round(net, t, codec);
 }
+
+static enum status finish_compressed(struct net *net, struct net_task *t)
+{
+    const bool updates = t->task->does >> TASK_UPDATE & 1;
+
+    net_work_on_own(net, t, updates ? SUM_AND_UPDATE : SUM_AND_KEEP);
+    return STATUS_OK;
+}
+
+static bool is_compressed(const struct exec *exec, const struct task *task)
+{
+    return task->bucket >= 0 && bucket_is_compressed(exec, task->bucket);
+}
+
+static struct net_most most_payloads(const struct net *net, const struct task *task)
+{
+    const int rounds = codec_rounds(net->codecs[task->bucket]->state), nodes = net->exec->nodes;
+
+    return (struct net_most){ nodes, nodes * (rounds > 1 ? rounds : 1) };
+}
+
+const struct net_row net_compressed = {
+    .kind = TASK_ALL_REDUCE,
+    .medium = MEDIUM_MESSAGES,
+    .name = "all_reduce of compressed gradients",
+    .point = "net",
+    .can_run = is_compressed,
+    .most = most_payloads,
+    .start = start_compressed,
+    .arrived = add_payloads,
+    .finish = finish_compressed,
+};

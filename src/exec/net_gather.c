@@ -1,47 +1,57 @@
 /* SPDX-License-Identifier: MIT */
-/* net_gather.c - what every node gets of every other in a step: records, tables, losses, squares.
+/* net_gather.c - all_gather between nodes: records, tables of batch statistics, losses, squares for norms.
  *
- * Nothing is added or updated on the way: this node's part goes to all nodes as it lies, theirs come to where they lie
- * there, and lanes proceed as on one machine when all are here. net.c says when each begins and what is raised then.
+ * Nothing is added or updated on the way. This node's part goes to all nodes as it lies, theirs come to
+ * where they lie there, and the lanes go on as on one machine.
  */
 #include "exec/net.h"
 
-/* This node's parcel goes to every other node, theirs come to where `place` says. */
+/* A message, as it lies in memory. */
 struct parcel {
     char *data;
     size_t bytes;
 };
-typedef struct parcel place_fn(const struct net *net, const struct item *item, int node,
+/* Where parcel `which` of a node lies. */
+typedef struct parcel place_fn(const struct net *net, const struct net_task *t, int node,
                                int64_t which);
 
-static enum status swap_parcels(struct net *net, struct item *item, int64_t count,
-                                place_fn *place)
+static enum status exchange(struct net *net, struct net_task *t, int64_t count, place_fn *place)
 {
     const struct exec *exec = net->exec;
 
     for (int node = 0; node < exec->nodes; node++) {
         if (node == exec->node)
             continue;
+        const int peer = net_peer(net, node);
         for (int64_t i = 0; i < count; i++) {
-            const struct parcel theirs = place(net, item, node, i);
-            const struct parcel ours = place(net, item, exec->node, i);
-            TRY(net_transfer(net, &item->others, false, net_peer(net, node), item->tag,
-                             theirs.data, theirs.bytes));
-            TRY(net_transfer(net, &item->others, true, net_peer(net, node), item->tag,
-                             ours.data, ours.bytes));
+            const struct parcel theirs = place(net, t, node, i);
+            const struct parcel ours = place(net, t, exec->node, i);
+            TRY(net_receive(net, t, peer, t->tag, theirs.data, theirs.bytes));
+            TRY(net_send(net, t, peer, t->tag, ours.data, ours.bytes));
         }
     }
     return STATUS_OK;
 }
 
-static struct parcel place_of_losses(const struct net *net, const struct item *item, int node,
+static struct net_most most_parcels(const struct net *net, int64_t count)
+{
+    const int most = net->exec->nodes * (int)count;
+
+    return (struct net_most){ most, most };
+}
+
+/* Losses ------------------------------------------------------------------------------------- */
+
+enum { LOSS_PARCELS = 3 }; /* losses, counts of correct answers, flags */
+
+static struct parcel place_of_losses(const struct net *net, const struct net_task *t, int node,
                                      int64_t which)
 {
     const struct exec *exec = net->exec;
     const size_t slot = net->steps % 2;
     int64_t first, count;
 
-    (void)item;
+    (void)t;
     if (which == 2) {
         const size_t rank = (size_t)transport_node_first(exec->transport, node);
         return (struct parcel){ (char *)(exec->flags + slot * (size_t)exec->ranks + rank),
@@ -54,11 +64,51 @@ static struct parcel place_of_losses(const struct net *net, const struct item *i
                             (size_t)count * sizeof *numbers };
 }
 
-static struct parcel place_of_table(const struct net *net, const struct item *item, int node,
+static bool is_losses(const struct exec *exec, const struct task *task)
+{
+    (void)exec;
+    return task->bucket < 0;
+}
+
+static struct net_most most_losses(const struct net *net, const struct task *task)
+{
+    (void)task;
+    return most_parcels(net, LOSS_PARCELS);
+}
+
+static enum status start_losses(struct net *net, struct net_task *t)
+{
+    return exchange(net, t, LOSS_PARCELS, place_of_losses);
+}
+
+const struct net_row net_losses = {
+    .kind = TASK_ALL_REDUCE,
+    .medium = MEDIUM_MESSAGES,
+    .name = "losses and flags",
+    .can_run = is_losses,
+    .most = most_losses,
+    .start = start_losses,
+};
+
+/* Batch statistics --------------------------------------------------------------------------- */
+
+static bool is_table(const struct exec *exec, const struct task *task)
+{
+    (void)exec;
+    return task->gather >= 0;
+}
+
+static struct net_most most_tables(const struct net *net, const struct task *task)
+{
+    (void)task;
+    return most_parcels(net, 1);
+}
+
+static struct parcel place_of_table(const struct net *net, const struct net_task *t, int node,
                                     int64_t which)
 {
     const struct exec *exec = net->exec;
-    const struct plan_gather *gather = &exec->gathers.item[item->number];
+    const struct plan_gather *gather = &exec->gathers.item[t->task->gather];
     int64_t first, count;
 
     (void)which;
@@ -67,7 +117,23 @@ static struct parcel place_of_table(const struct net *net, const struct item *it
                             (size_t)count * gather->bytes };
 }
 
-/* Of a table whose rows nodes own, of which the first rail has the sums. */
+static enum status start_table(struct net *net, struct net_task *t)
+{
+    return exchange(net, t, 1, place_of_table);
+}
+
+const struct net_row net_tables = {
+    .kind = TASK_ALL_GATHER,
+    .medium = MEDIUM_MESSAGES,
+    .name = "all_gather of batch statistics",
+    .can_run = is_table,
+    .most = most_tables,
+    .start = start_table,
+};
+
+/* Norms -------------------------------------------------------------------------------------- */
+
+/* Squares of a table whose rows nodes own: the first rail has summed them. */
 static struct parcel place_of_row_squares(const struct net *net, int b, int node)
 {
     const struct exec *exec = net->exec;
@@ -78,12 +144,12 @@ static struct parcel place_of_row_squares(const struct net *net, int b, int node
 }
 
 /* which: of each bucket each array of squares, then of each bucket the rows'. */
-static struct parcel place_of_squares(const struct net *net, const struct item *item, int node,
+static struct parcel place_of_squares(const struct net *net, const struct net_task *t, int node,
                                       int64_t which)
 {
     const struct exec *exec = net->exec;
     const int b = (int)which / SQUARES, before = SQUARES * exec->buckets.count;
-    const bool early = item->kind == ITEM_NORMS, late = exec->clips && exec->directs;
+    const bool early = t->number == exec->program->norm, late = exec->clips && exec->directs;
 
     if (which >= before)
         return place_of_row_squares(net, (int)which - before, node);
@@ -105,20 +171,63 @@ static struct parcel place_of_squares(const struct net *net, const struct item *
                             (size_t)(range.end - range.begin) * sizeof *array };
 }
 
+static int64_t count_squares(const struct net *net)
+{
+    return (SQUARES + 1) * net->exec->buckets.count;
+}
+
+static struct net_most most_squares(const struct net *net, const struct task *task)
+{
+    (void)task;
+    return most_parcels(net, count_squares(net));
+}
+
+static enum status start_norm(struct net *net, struct net_task *t)
+{
+    const bool is_first = t->number == net->exec->program->norm;
+    const int64_t count = is_first ? count_squares(net) : SQUARES * net->exec->buckets.count;
+
+    return exchange(net, t, count, place_of_squares);
+}
+
+const struct net_row net_norm = {
+    .kind = TASK_NORM,
+    .medium = MEDIUM_MESSAGES,
+    .name = "norm",
+    .most = most_squares,
+    .start = start_norm,
+};
+
+/* Records ------------------------------------------------------------------------------------ */
+
+static bool is_record(const struct exec *exec, const struct task *task)
+{
+    return task->bucket >= 0 && bucket_is_gathered(exec, task->bucket);
+}
+
+static struct net_most most_records(const struct net *net, const struct task *task)
+{
+    const struct exec *exec = net->exec;
+    const int most = (int)exec->config.shards * exec->factors.count * exec->nodes;
+
+    (void)task;
+    return (struct net_most){ most, most };
+}
+
 /* Does a factor travel with bucket b? With the first one that it serves: lanes take buckets in order. */
 static bool travels_with(const struct plan_factor *factor, int b)
 {
     return factor->buckets && __builtin_ctzll(factor->buckets) == b;
 }
 
-static enum status begin_records(struct net *net, struct item *item)
+static enum status start_records(struct net *net, struct net_task *t)
 {
     const struct exec *exec = net->exec;
 
     for (int i = 0; i < exec->factors.count; i++) {
         const struct plan_factor *factor = &exec->factors.item[i];
         const struct value *value = factor->value;
-        if (!travels_with(factor, item->number))
+        if (!travels_with(factor, t->task->bucket))
             continue;
         const size_t bytes =
             (size_t)shape_count(&net->shapes[value->id]) * dtype_size(value->dtype);
@@ -130,36 +239,22 @@ static enum status begin_records(struct net *net, struct item *item)
                 const bool has_it = v >= first && v < first + count;
                 exec_node_row(exec, exec->node, &first, &count);
                 const bool is_own = v >= first && v < first + count;
-                if (node != exec->node && (has_it || is_own))
-                    TRY(net_transfer(net, &item->others, is_own, net_peer(net, node), item->tag,
-                                     data, bytes));
+                const int peer = net_peer(net, node);
+                if (node != exec->node && is_own)
+                    TRY(net_send(net, t, peer, t->tag, data, bytes));
+                else if (node != exec->node && has_it)
+                    TRY(net_receive(net, t, peer, t->tag, data, bytes));
             }
         }
     }
     return STATUS_OK;
 }
 
-enum status net_gather_begin(struct net *net, struct item *item)
-{
-    const int64_t buckets = net->exec->buckets.count;
-
-    switch (item->kind) {
-    case ITEM_RECORDS:
-        return begin_records(net, item);
-    case ITEM_TABLE:
-        return swap_parcels(net, item, 1, place_of_table);
-    case ITEM_LOSSES:
-        return swap_parcels(net, item, 3, place_of_losses);
-    case ITEM_NORMS:
-        return swap_parcels(net, item, (SQUARES + 1) * buckets, place_of_squares);
-    case ITEM_MOVES:
-        return swap_parcels(net, item, SQUARES * buckets, place_of_squares);
-    case ITEM_BUCKET:
-    case ITEM_SERVED:
-    case ITEM_HOLD:
-    case ITEM_KINDS:
-        break;
-    }
-    BUG_ON(true); /* nothing of it is gathered */
-    return STATUS_OK;
-}
+const struct net_row net_records = {
+    .kind = TASK_ALL_GATHER,
+    .medium = MEDIUM_MESSAGES,
+    .name = "all_gather of records",
+    .can_run = is_record,
+    .most = most_records,
+    .start = start_records,
+};

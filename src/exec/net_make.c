@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* net_make.c - making a net: its items, tags, requests and room for sums. */
+/* net_make.c - creates the inter-node thread: its tasks, tags, requests and memory for sums. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -27,94 +27,87 @@ static int partial_sums(const struct exec *exec, int node, struct tree_node *out
     return stack.count;
 }
 
-static void add_item(struct net *net, enum item_kind kind, int number)
+/* Tasks ------------------------------------------------------------------------------------ */
+
+/* Does this rail run the task? */
+static bool is_own(const struct net *net, const struct task *task)
 {
-    net->items[net->n_items++] = (struct item){ .kind = kind, .number = number };
+    return task->place == PLACE_NET && (task->rail < 0 || task->rail == net->rail);
 }
 
-/* In the order of need, the least urgent first: see run_items. */
-static void list_items(struct net *net)
+/* Tags are reserved by kind and number, so every rank reserves as many, whatever its program is. */
+static uint32_t tag_slots(const struct exec *exec)
+{
+    return (uint32_t)(exec->buckets.count + exec->gathers.count + 2);
+}
+
+static uint32_t tag_of(const struct net *net, const struct task *task)
 {
     const struct exec *exec = net->exec;
-    const bool is_first = net->rail == 0;
+    const bool is_first_norm = task == program_task(exec->program, exec->program->norm);
+    int number = exec->buckets.count + exec->gathers.count + is_first_norm;
 
-    for (int b = 0; b < exec->buckets.count; b++) {
-        if (bucket_is_served(exec, b)) {
-            if (is_first)
-                add_item(net, ITEM_SERVED, b);
+    if (task->bucket >= 0)
+        number = task->bucket;
+    else if (task->gather >= 0)
+        number = exec->buckets.count + task->gather;
+    return net->tags + 2 * ((uint32_t)task->kind * tag_slots(exec) + (uint32_t)number);
+}
+
+static enum status list_tasks(struct net *net)
+{
+    const struct program *program = net->exec->program;
+
+    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *net->tasks, &net->tasks));
+    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *net->task_at, &net->task_at));
+    for (int i = 0; i < program->n_tasks; i++) {
+        const struct task *task = &program->tasks[i];
+        net->task_at[i] = -1;
+        if (!is_own(net, task))
             continue;
-        }
-        if (!bucket_is_gathered(exec, b) &&
-            (!bucket_is_compressed(exec, b) || net_has_codec(net, b)))
-            add_item(net, ITEM_BUCKET, b);
-        if (!bucket_is_gathered(exec, b))
-            continue;
-        if (is_first)
-            add_item(net, ITEM_RECORDS, b);
-    }
-    if (norms_are_used(exec))
-        add_item(net, ITEM_NORMS, 0);
-    if (exec->clips && exec->directs)
-        add_item(net, ITEM_MOVES, 0);
-    if (is_first) {
-        add_item(net, ITEM_LOSSES, 0);
-        for (int g = 0; g < exec->gathers.count; g++)
-            add_item(net, ITEM_TABLE, g);
-    }
-    for (uint64_t left = exec->hold.buckets; left; left &= left - 1)
-        add_item(net, ITEM_HOLD, __builtin_ctzll(left));
-}
-
-/* Most transfers of an item: those that must come, and the others. */
-static int most_needed(const struct net *net)
-{
-    int count = 0;
-
-    for (int node = 0; node < net->exec->nodes; node++)
-        count += net->n_of[node];
-    return 2 * (count > net->exec->nodes ? count : net->exec->nodes); /* rows: two a sum */
-}
-
-static int most_others(const struct net *net)
-{
-    const struct exec *exec = net->exec;
-    const int sums = (2 * net->n_own + 6) * exec->nodes; /* or payloads of rounds, or rows */
-    const int records = (int)exec->config.shards * (exec->factors.count + 1) * exec->nodes;
-    const int pieces = 2 * exec->nodes * ((SQUARES + 1) * exec->buckets.count + 3);
-
-    return (sums > records ? sums : records) + pieces;
-}
-
-static enum status share_requests(struct net *net)
-{
-    const int needed = most_needed(net), others = most_others(net);
-    const int params = net->exec->nodes;
-    const size_t all = (size_t)(needed + others + params) * (size_t)net->n_items;
-    size_t used = 0;
-
-    TRY(mem_alloc(all + 1, sizeof *net->requests, &net->requests));
-    TRY(mem_alloc(2 * all + 2, sizeof *net->is_done, &net->is_done));
-    bool *is_counted = net->is_done + all + 1;
-    for (int i = 0; i < net->n_items; i++) {
-        struct item *item = &net->items[i];
-        item->needed = (struct transfers){ .request = net->requests + used,
-                                           .is_done = net->is_done + used,
-                                           .is_counted = is_counted + used,
-                                           .last = -1 };
-        used += (size_t)needed;
-        item->others = (struct transfers){ .request = net->requests + used,
-                                           .is_done = net->is_done + used,
-                                           .is_counted = is_counted + used,
-                                           .last = -1 };
-        used += (size_t)others;
-        item->params = (struct transfers){ .request = net->requests + used,
-                                           .is_done = net->is_done + used,
-                                           .is_counted = is_counted + used,
-                                           .last = -1 };
-        used += (size_t)params;
+        const struct net_row *row = net_row_of(net->exec, task);
+        BUG_ON(!row);
+        net->task_at[i] = net->n_tasks;
+        net->tasks[net->n_tasks++] = (struct net_task){
+            .task = task, .number = i, .row = row, .tag = tag_of(net, task)
+        };
     }
     return STATUS_OK;
 }
+
+static size_t place_transfers(struct net *net, struct transfers *list, int most, size_t used)
+{
+    *list = (struct transfers){ .request = net->requests + used,
+                                .is_done = net->flags + 2 * used,
+                                .is_counted = net->flags + 2 * used + most,
+                                .most = most,
+                                .last = -1 };
+    return used + (size_t)most;
+}
+
+/* Room for the transfers of all tasks. */
+static enum status share_requests(struct net *net)
+{
+    const struct net_most none = { 0, 0 };
+    size_t all = 0, used = 0;
+
+    for (int i = 0; i < net->n_tasks; i++) {
+        const struct net_task *t = &net->tasks[i];
+        const struct net_most most = t->row->most ? t->row->most(net, t->task) : none;
+        all += (size_t)(most.receives + most.sends);
+    }
+    TRY(mem_alloc(all + 1, sizeof *net->requests, &net->requests));
+    TRY(mem_alloc(2 * all + 2, sizeof *net->flags, &net->flags));
+    for (int i = 0; i < net->n_tasks; i++) {
+        struct net_task *t = &net->tasks[i];
+        const struct net_most most = t->row->most ? t->row->most(net, t->task) : none;
+        used = place_transfers(net, &t->receives, most.receives, used);
+        used = place_transfers(net, &t->sends, most.sends, used);
+    }
+    return STATUS_OK;
+}
+
+/* The net ---------------------------------------------------------------------------------- */
 
 enum status net_create(struct exec *exec)
 {
@@ -125,26 +118,19 @@ enum status net_create(struct exec *exec)
     net->exec = exec;
     net->rail = exec->rank - transport_node_first(exec->transport, exec->node);
     net->rails = net_rails(exec);
-    net->flying_most = exec->config.flying_bytes ? exec->config.flying_bytes : FLYING_MOST;
-    /* Lanes that wait for sums (release.c) bound what flies; who waits for them must not be held back. */
+    net->traffic.flying_most =
+        exec->config.flying_bytes ? exec->config.flying_bytes : FLYING_MOST;
+    /* With ZeRO-2 the window of gradients (release.c) bounds the sends; a bound of our own could block it. */
     if (exec->config.zero >= 2)
-        net->flying_most = SIZE_MAX;
+        net->traffic.flying_most = SIZE_MAX;
     net->lane = (struct lane){ .exec = exec };
-    pthread_mutex_init(&net->lock, NULL);
-    pthread_cond_init(&net->changed, NULL);
-    TRY(mem_alloc((size_t)exec->nodes, sizeof *net->n_of, &net->n_of));
-    TRY(mem_alloc((size_t)exec->nodes, sizeof *net->first_of, &net->first_of));
+    pthread_mutex_init(&net->handoff.lock, NULL);
+    pthread_cond_init(&net->handoff.changed, NULL);
+    TRY(mem_alloc((size_t)exec->nodes, sizeof *net->sums.n_of, &net->sums.n_of));
+    TRY(mem_alloc((size_t)exec->nodes, sizeof *net->sums.first_of, &net->sums.first_of));
     TRY(mem_alloc((size_t)graph_value_count(exec->config.train) + 1, sizeof *net->shapes,
                   &net->shapes));
-    TRY(mem_alloc((size_t)(2 * exec->buckets.count + exec->gathers.count + ITEM_KINDS),
-                  sizeof *net->items, &net->items));
-    list_items(net);
-    /* Every rank takes as many tags, whatever its items are. */
-    const uint32_t slots = (uint32_t)(exec->buckets.count + exec->gathers.count + 2);
-    const uint32_t tags = transport_new_tags(exec->transport, 2 * ITEM_KINDS * slots);
-    for (int i = 0; i < net->n_items; i++)
-        net->items[i].tag =
-            tags + 2 * ((uint32_t)net->items[i].kind * slots + (uint32_t)net->items[i].number);
+    net->tags = transport_new_tags(exec->transport, 2 * TASK_KINDS * tag_slots(exec));
     return STATUS_OK;
 }
 
@@ -152,43 +138,44 @@ enum status net_create(struct exec *exec)
 static enum status place_sums(struct net *net)
 {
     struct exec *exec = net->exec;
+    struct net_sums *sums = &net->sums;
     struct tree_node nodes[2 * TREE_DEPTH];
     size_t vectors = 0;
 
-    net->n_own = partial_sums(exec, exec->node, net->own);
-    net->n_own_parts = exec->n_parts;
+    sums->n_own = partial_sums(exec, exec->node, sums->own);
+    sums->n_own_parts = exec->n_parts;
     for (int node = 0; node < exec->nodes; node++) {
-        net->n_of[node] = partial_sums(exec, node, nodes);
-        vectors += (size_t)net->n_of[node];
+        sums->n_of[node] = partial_sums(exec, node, nodes);
+        vectors += (size_t)sums->n_of[node];
     }
-    TRY(mem_alloc(vectors, sizeof *net->part_of, &net->part_of));
-    for (int node = 0, at = 0; node < exec->nodes; at += net->n_of[node], node++) {
+    TRY(mem_alloc(vectors, sizeof *sums->part_of, &sums->part_of));
+    for (int node = 0, at = 0; node < exec->nodes; at += sums->n_of[node], node++) {
         partial_sums(exec, node, nodes);
-        memcpy(net->part_of + at, nodes, (size_t)net->n_of[node] * sizeof *nodes);
+        memcpy(sums->part_of + at, nodes, (size_t)sums->n_of[node] * sizeof *nodes);
     }
-    net->sums_bytes = vectors * exec->vector * sizeof(float);
-    void *memory = mmap(NULL, net->sums_bytes + 1, PROT_READ | PROT_WRITE,
+    sums->bytes = vectors * exec->vector * sizeof(float);
+    void *memory = mmap(NULL, sums->bytes + 1, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
-        return FAIL(STATUS_NO_MEMORY, "%zu bytes for sums are refused", net->sums_bytes);
-    net->sums = memory;
+        return FAIL(STATUS_NO_MEMORY, "%zu bytes for sums are refused", sums->bytes);
+    sums->vectors = memory;
     if (exec->releases)
-        pages_keep_small(memory, net->sums_bytes);
-    float *next = net->sums + (size_t)net->n_own * exec->vector;
+        pages_keep_small(memory, sums->bytes);
+    float *next = sums->vectors + (size_t)sums->n_own * exec->vector;
 
     struct tree_part *own = exec->parts, *all;
     TRY(mem_alloc((size_t)(exec->n_parts + (int)vectors + 1), sizeof *all, &all));
     int count = 0;
     for (int node = 0; node < exec->nodes; node++) {
-        net->first_of[node] = count;
+        sums->first_of[node] = count;
         if (node == exec->node) {
-            net->own_parts = count;
+            sums->own_parts = count;
             memcpy(all + count, own, (size_t)exec->n_parts * sizeof *all);
             count += exec->n_parts;
             continue;
         }
         partial_sums(exec, node, nodes);
-        for (int p = 0; p < net->n_of[node]; p++, next += exec->vector)
+        for (int p = 0; p < sums->n_of[node]; p++, next += exec->vector)
             all[count++] = (struct tree_part){ nodes[p], next };
     }
     mem_free(own);
@@ -222,17 +209,18 @@ enum status net_start(struct exec *exec)
     TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *net->lane.columns,
                   &net->lane.columns));
     TRY(mem_alloc(1, reduce_scratch(&net->lane), &net->lane.scratch));
-    TRY(mem_alloc(TREE_SCRATCH, sizeof *net->scratch, &net->scratch));
+    TRY(mem_alloc(TREE_SCRATCH, sizeof *net->sums.scratch, &net->sums.scratch));
     TRY(place_sums(net));
-    TRY(share_requests(net));
     TRY(net_codecs_create(net));
-    TRY(net_unshard_create(net));
     TRY(net_rows_create(net));
+    TRY(net_unshards_create(net));
+    TRY(list_tasks(net));
+    TRY(share_requests(net));
     TRY(place_states(net));
     for (int i = 0; i < CHANNELS; i++) {
         char name[32];
         snprintf(name, sizeof name, "net %d", i);
-        TRY(trace_add_row(exec->config.trace, name, 0, &net->rows[i]));
+        TRY(trace_add_row(exec->config.trace, name, 0, &net->traffic.rows[i]));
     }
     if (pthread_create(&net->thread, NULL, net_run, net) != 0)
         return FAIL(STATUS_NO_MEMORY, "a thread for messages to other machines is refused");
@@ -247,31 +235,32 @@ void net_destroy(struct exec *exec)
     if (!net)
         return;
     if (net->is_started) {
-        pthread_mutex_lock(&net->lock);
-        net->ends = true;
-        pthread_cond_broadcast(&net->changed);
-        pthread_mutex_unlock(&net->lock);
+        pthread_mutex_lock(&net->handoff.lock);
+        net->handoff.ends = true;
+        pthread_cond_broadcast(&net->handoff.changed);
+        pthread_mutex_unlock(&net->handoff.lock);
         pthread_join(net->thread, NULL);
     }
-    pthread_mutex_destroy(&net->lock);
-    pthread_cond_destroy(&net->changed);
-    if (net->sums)
-        munmap(net->sums, net->sums_bytes + 1);
+    pthread_mutex_destroy(&net->handoff.lock);
+    pthread_cond_destroy(&net->handoff.changed);
+    if (net->sums.vectors)
+        munmap(net->sums.vectors, net->sums.bytes + 1);
     if (net->states)
         munmap(net->states, net->states_bytes);
     net_codecs_destroy(net);
-    net_unshard_destroy(net);
+    net_unshards_destroy(net);
     net_rows_destroy(net);
-    mem_free(net->part_of);
+    mem_free(net->sums.part_of);
     mem_free(net->lane.columns);
     mem_free(net->lane.scratch);
-    mem_free(net->scratch);
+    mem_free(net->sums.scratch);
     mem_free(net->requests);
-    mem_free(net->is_done);
-    mem_free(net->items);
+    mem_free(net->flags);
+    mem_free(net->tasks);
+    mem_free(net->task_at);
     mem_free(net->shapes);
-    mem_free(net->n_of);
-    mem_free(net->first_of);
+    mem_free(net->sums.n_of);
+    mem_free(net->sums.first_of);
     mem_free(net);
     exec->net = NULL;
 }

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* net_rows.c - tables whose rows belong to nodes, each its server (the served values of Parallax).
+/* net_rows.c - push and pull of sparse rows: each node is the server of some rows of a table (Parallax).
  *
- * Row i belongs to node i modulo N. When all lanes of a node have announced the table, its first rank adds the
- * rows of its shards, those that occur alone, and sends each owner its own; the owner adds what all nodes sent
- * along the tree of shards, updates rows and state, and sends the new rows to all. A message that says how many
- * rows come goes before them.
+ * Row i belongs to node i modulo N. When all lanes of a node have accumulated the table, its first rank
+ * adds the rows of its shards, those that occur alone, and sends each owner its own. The owner adds what
+ * all nodes sent along the tree of shards and updates rows and state (push). Then it sends the new
+ * rows to all (pull). A message that says how many rows come goes before them.
  *
- *   round 0   numbers of rows from all    1   the rows: sum, update, send      2, 3   the same for new rows
- *
- * Where the norm of all gradients is needed (clipping) the owner keeps the sums in the packet of new rows, with their
- * squares, and updates when all nodes' squares are there.
+ * Where the norm of all gradients is needed (clipping) the owner keeps the sums in the packet of new
+ * rows, with their squares, and updates when all nodes' squares are there.
  *
  * Low ids occur most: taking them in turn gives every node as many rows to update, within a few, whatever the
  * text is, so that there is no number of partitions to choose.
@@ -72,7 +70,7 @@ static void place_packets(const struct net *net, struct net_rows *rows, const st
     const struct exec *exec = net->exec;
 
     rows->bytes = 0;
-    for (int i = 0; i < exec->nodes * net->n_own; i++)
+    for (int i = 0; i < exec->nodes * net->sums.n_own; i++)
         place_packet(rows, r, &rows->own[i], &rows->bytes);
     for (int i = 0; i < rows->n_packets; i++)
         place_packet(rows, r, &rows->heard[i], &rows->bytes);
@@ -84,13 +82,13 @@ static enum status create_rows(struct net *net, int b)
 {
     const struct exec *exec = net->exec;
     const struct row_sum *r = &exec->row_sums[b];
-    const size_t nodes = (size_t)exec->nodes, own = nodes * (size_t)net->n_own;
+    const size_t nodes = (size_t)exec->nodes, own = nodes * (size_t)net->sums.n_own;
     struct net_rows *rows;
 
     TRY(mem_alloc(1, sizeof *rows, &rows));
     net->served[b] = rows;
     for (int node = 0; node < exec->nodes; node++)
-        rows->n_packets += net->n_of[node];
+        rows->n_packets += net->sums.n_of[node];
     rows->most = rows_owned(exec, r, 0);
     TRY(mem_alloc(own, sizeof *rows->own, &rows->own));
     TRY(mem_alloc(own, sizeof *rows->own_counts, &rows->own_counts));
@@ -144,106 +142,91 @@ void net_rows_destroy(struct net *net)
 /* Packets ---------------------------------------------------------------------------------- */
 
 /* The two messages of a packet that has rows; both ends know how many. */
-static enum status transfer_packet(struct net *net, struct transfers *list, bool sends,
-                                   int node, uint32_t tag, struct rows_packet *packet,
-                                   int64_t width)
+static enum status send_packet(struct net *net, struct net_task *t, int node,
+                               const struct rows_packet *packet, int64_t width)
 {
     const size_t count = (size_t)packet->count;
     const int peer = net_peer(net, node);
 
-    TRY(net_transfer(net, list, sends, peer, tag, packet->pairs,
-                     count * sizeof *packet->pairs));
-    return net_transfer(net, list, sends, peer, tag, packet->rows,
-                        count * (size_t)width * sizeof(float));
+    TRY(net_send(net, t, peer, t->tag, packet->pairs, count * sizeof *packet->pairs));
+    return net_send(net, t, peer, t->tag, packet->rows, count * (size_t)width * sizeof(float));
+}
+
+static enum status receive_packet(struct net *net, struct net_task *t, int node,
+                                  struct rows_packet *packet, int64_t width)
+{
+    const size_t count = (size_t)packet->count;
+    const int peer = net_peer(net, node);
+
+    TRY(net_receive(net, t, peer, t->tag, packet->pairs, count * sizeof *packet->pairs));
+    return net_receive(net, t, peer, t->tag, packet->rows,
+                       count * (size_t)width * sizeof(float));
 }
 
 /* Rounds ----------------------------------------------------------------------------------- */
 
-enum status net_rows_begin(struct net *net, struct item *item)
+static enum status start_push(struct net *net, struct net_task *t)
 {
-    struct net_rows *rows = net->served[item->number];
+    struct net_rows *rows = net->served[t->task->bucket];
     const struct exec *exec = net->exec;
-    const int64_t width = exec->row_sums[item->number].width;
+    const int64_t width = exec->row_sums[t->task->bucket].width;
 
     rows->round = 0;
-    for (int i = 0; i < exec->nodes * net->n_own; i++)
+    for (int i = 0; i < exec->nodes * net->sums.n_own; i++)
         rows->own[i].count = 0;
-    for (int p = 0; p < net->n_own; p++) {
+    for (int p = 0; p < net->sums.n_own; p++) {
         struct rows_packet *packets = rows->own + (size_t)p * (size_t)exec->nodes;
-        rows_merge(&net->lane, item->number, net->own[p], exec->nodes, packets);
+        rows_merge(&net->lane, t->task->bucket, net->sums.own[p], exec->nodes, packets);
         for (int node = 0; node < exec->nodes; node++)
-            rows->own_counts[node * net->n_own + p] = packets[node].count;
+            rows->own_counts[node * net->sums.n_own + p] = packets[node].count;
     }
-    for (int node = 0, at = 0; node < exec->nodes; at += net->n_of[node], node++) {
+    for (int node = 0, at = 0; node < exec->nodes; at += net->sums.n_of[node], node++) {
         if (node == exec->node)
             continue;
-        TRY(net_transfer(net, &item->needed, false, net_peer(net, node), item->tag,
-                         rows->heard_counts + at,
-                         (size_t)net->n_of[node] * sizeof *rows->heard_counts));
-        TRY(net_transfer(net, &item->others, true, net_peer(net, node), item->tag,
-                         rows->own_counts + (size_t)node * (size_t)net->n_own,
-                         (size_t)net->n_own * sizeof *rows->own_counts));
-        for (int p = 0; p < net->n_own; p++)
-            TRY(transfer_packet(net, &item->others, true, node, item->tag,
-                                &rows->own[p * exec->nodes + node], width));
+        TRY(net_receive(net, t, net_peer(net, node), t->tag, rows->heard_counts + at,
+                        (size_t)net->sums.n_of[node] * sizeof *rows->heard_counts));
+        TRY(net_send(net, t, net_peer(net, node), t->tag,
+                     rows->own_counts + (size_t)node * (size_t)net->sums.n_own,
+                     (size_t)net->sums.n_own * sizeof *rows->own_counts));
+        for (int p = 0; p < net->sums.n_own; p++)
+            TRY(send_packet(net, t, node, &rows->own[p * exec->nodes + node], width));
     }
     return STATUS_OK;
 }
 
 /* Numbers of rows from all: now the rows. */
-static enum status receive_rows(struct net *net, struct item *item)
+static enum status receive_rows(struct net *net, struct net_task *t)
 {
-    struct net_rows *rows = net->served[item->number];
+    struct net_rows *rows = net->served[t->task->bucket];
     const struct exec *exec = net->exec;
-    const int64_t width = exec->row_sums[item->number].width;
+    const int64_t width = exec->row_sums[t->task->bucket].width;
 
-    for (int node = 0, at = 0; node < exec->nodes; at += net->n_of[node], node++) {
-        for (int p = 0; p < net->n_of[node] && node != exec->node; p++) {
+    for (int node = 0, at = 0; node < exec->nodes; at += net->sums.n_of[node], node++) {
+        for (int p = 0; p < net->sums.n_of[node] && node != exec->node; p++) {
             TRY(packet_take_count(&rows->heard[at + p], rows->heard_counts[at + p], rows->most,
                                   node));
-            TRY(transfer_packet(net, &item->needed, false, node, item->tag,
-                                &rows->heard[at + p], width));
+            TRY(receive_packet(net, t, node, &rows->heard[at + p], width));
         }
     }
     return STATUS_OK;
 }
 
 /* What all sent of the rows that this node owns. */
-static enum status take_rows(struct net *net, const struct item *item)
+static enum status take_rows(struct net *net, const struct net_task *t)
 {
-    struct net_rows *rows = net->served[item->number];
+    struct net_rows *rows = net->served[t->task->bucket];
     const struct exec *exec = net->exec;
-    const struct packet_owner own = owner_of(exec, &exec->row_sums[item->number], exec->node);
+    const struct packet_owner own =
+        owner_of(exec, &exec->row_sums[t->task->bucket], exec->node);
 
-    for (int node = 0, at = 0; node < exec->nodes; at += net->n_of[node], node++) {
-        for (int p = 0; p < net->n_of[node]; p++) {
+    for (int node = 0, at = 0; node < exec->nodes; at += net->sums.n_of[node], node++) {
+        for (int p = 0; p < net->sums.n_of[node]; p++) {
             if (node == exec->node)
                 rows->heard[at + p] = rows->own[p * exec->nodes + node];
             else
                 TRY(packet_check(&rows->heard[at + p], &own, node));
-            rows->heard[at + p].shard = net->part_of[at + p].begin;
+            rows->heard[at + p].shard = net->sums.part_of[at + p].begin;
         }
-    }
-    return STATUS_OK;
-}
-
-static enum status send_fresh(struct net *net, struct item *item)
-{
-    struct net_rows *rows = net->served[item->number];
-    const struct exec *exec = net->exec;
-    const struct row_sum *r = &exec->row_sums[item->number];
-    struct rows_packet *fresh = &rows->fresh[exec->node];
-
-    rows->fresh_counts[exec->node] = fresh->count;
-    for (int node = 0; node < exec->nodes; node++) {
-        const int peer = net_peer(net, node);
-        if (node == exec->node)
-            continue;
-        TRY(net_transfer(net, &item->needed, false, peer, item->tag + 1,
-                         &rows->fresh_counts[node], sizeof *rows->fresh_counts));
-        TRY(net_transfer(net, &item->others, true, peer, item->tag + 1,
-                         &rows->fresh_counts[exec->node], sizeof *rows->fresh_counts));
-        TRY(transfer_packet(net, &item->others, true, node, item->tag + 1, fresh, r->width));
     }
     return STATUS_OK;
 }
@@ -253,55 +236,125 @@ struct exact_sum *net_row_squares(const struct exec *exec, int b, int node)
     return &exec->norms.rows[(size_t)b * norms_row_sums(exec) + (size_t)node];
 }
 
-/* The rows of all: sums and updates those that this node owns, and sends the new ones; or keeps the sums. */
-static enum status sum_rows(struct net *net, struct item *item)
+/* Numbers of rows are here, then the rows. */
+static enum status push_arrived(struct net *net, struct net_task *t, bool *again)
 {
-    struct net_rows *rows = net->served[item->number];
+    *again = net->served[t->task->bucket]->round++ == 0;
+    return *again ? receive_rows(net, t) : STATUS_OK;
+}
+
+/* Sums the rows that this node owns, and updates them or keeps the sums with their squares. */
+static enum status finish_push(struct net *net, struct net_task *t)
+{
+    const int b = t->task->bucket;
+    struct net_rows *rows = net->served[b];
     const struct exec *exec = net->exec;
     struct rows_packet *fresh = &rows->fresh[exec->node];
 
-    TRY(take_rows(net, item));
-    if (norms_are_used(exec)) {
-        rows_sum_packets(&net->lane, item->number, rows->heard, rows->n_packets, fresh,
-                         net_row_squares(exec, item->number, exec->node));
-        return STATUS_OK;
-    }
-    rows_update_packets(&net->lane, item->number, rows->heard, rows->n_packets, &net->numbers,
-                        fresh);
-    return send_fresh(net, item);
+    TRY(take_rows(net, t));
+    if (t->task->does >> TASK_UPDATE & 1)
+        rows_update_packets(&net->lane, b, rows->heard, rows->n_packets, &net->step.numbers,
+                            fresh);
+    else
+        rows_sum_packets(&net->lane, b, rows->heard, rows->n_packets, fresh,
+                         net_row_squares(exec, b, exec->node));
+    return STATUS_OK;
 }
 
-enum status net_rows_update(struct net *net, struct item *item)
+static bool is_served(const struct exec *exec, const struct task *task)
 {
-    struct rows_packet *fresh = &net->served[item->number]->fresh[net->exec->node];
-
-    rows_update_packet(&net->lane, item->number, &net->numbers, fresh);
-    return send_fresh(net, item);
+    return task->bucket >= 0 && bucket_is_served(exec, task->bucket);
 }
 
-static enum status receive_fresh(struct net *net, struct item *item)
+/* A count, and two messages for each packet. */
+static struct net_most most_push(const struct net *net, const struct task *task)
 {
-    struct net_rows *rows = net->served[item->number];
+    const int nodes = net->exec->nodes;
+    int packets = 0;
+
+    (void)task;
+    for (int node = 0; node < nodes; node++)
+        packets += net->sums.n_of[node];
+    return (struct net_most){ nodes + 2 * packets, nodes * (1 + 2 * net->sums.n_own) };
+}
+
+const struct net_row net_push_rows = {
+    .kind = TASK_PUSH,
+    .medium = MEDIUM_MESSAGES,
+    .name = "push of rows",
+    .point = "net",
+    .can_run = is_served,
+    .most = most_push,
+    .start = start_push,
+    .arrived = push_arrived,
+    .finish = finish_push,
+};
+
+static enum status update_rows(struct net *net, struct net_task *t)
+{
+    const int b = t->task->bucket;
+
+    TRY(net_scale(net));
+    rows_update_packet(&net->lane, b, &net->step.numbers,
+                       &net->served[b]->fresh[net->exec->node]);
+    return STATUS_OK;
+}
+
+const struct net_row net_update_rows = {
+    .kind = TASK_UPDATE,
+    .medium = MEDIUM_NONE,
+    .name = "update of rows",
+    .can_run = is_served,
+    .finish = update_rows,
+};
+
+/* Pull ------------------------------------------------------------------------------------- */
+
+/* The updated rows of this node go to all. */
+static enum status start_pull(struct net *net, struct net_task *t)
+{
+    struct net_rows *rows = net->served[t->task->bucket];
     const struct exec *exec = net->exec;
-    const int64_t width = exec->row_sums[item->number].width;
+    const struct row_sum *r = &exec->row_sums[t->task->bucket];
+    struct rows_packet *fresh = &rows->fresh[exec->node];
+
+    rows->round = 0;
+    rows->fresh_counts[exec->node] = fresh->count;
+    for (int node = 0; node < exec->nodes; node++) {
+        const int peer = net_peer(net, node);
+        if (node == exec->node)
+            continue;
+        TRY(net_receive(net, t, peer, t->tag, &rows->fresh_counts[node],
+                        sizeof *rows->fresh_counts));
+        TRY(net_send(net, t, peer, t->tag, &rows->fresh_counts[exec->node],
+                     sizeof *rows->fresh_counts));
+        TRY(send_packet(net, t, node, fresh, r->width));
+    }
+    return STATUS_OK;
+}
+
+static enum status receive_fresh(struct net *net, struct net_task *t)
+{
+    struct net_rows *rows = net->served[t->task->bucket];
+    const struct exec *exec = net->exec;
+    const int64_t width = exec->row_sums[t->task->bucket].width;
 
     for (int node = 0; node < exec->nodes; node++) {
         if (node == exec->node)
             continue;
         TRY(packet_take_count(&rows->fresh[node], rows->fresh_counts[node], rows->most, node));
-        TRY(transfer_packet(net, &item->needed, false, node, item->tag + 1, &rows->fresh[node],
-                            width));
+        TRY(receive_packet(net, t, node, &rows->fresh[node], width));
     }
     return STATUS_OK;
 }
 
 /* New rows go to their places. */
-static enum status take_fresh(struct net *net, struct item *item)
+static enum status take_fresh(struct net *net, struct net_task *t)
 {
-    struct net_rows *rows = net->served[item->number];
+    struct net_rows *rows = net->served[t->task->bucket];
     const struct exec *exec = net->exec;
-    const struct row_sum *r = &exec->row_sums[item->number];
-    float *table = exec->param + exec->buckets.begin[item->number];
+    const struct row_sum *r = &exec->row_sums[t->task->bucket];
+    float *table = exec->param + exec->buckets.begin[t->task->bucket];
 
     for (int node = 0; node < exec->nodes; node++) {
         const struct rows_packet *fresh = &rows->fresh[node];
@@ -316,18 +369,30 @@ static enum status take_fresh(struct net *net, struct item *item)
     return STATUS_OK;
 }
 
-enum status net_rows_arrived(struct net *net, struct item *item, bool *is_kept, bool *is_last)
+static enum status pull_arrived(struct net *net, struct net_task *t, bool *again)
 {
-    static enum status (*const rounds[])(struct net * net,
-                                         struct item * item) = { receive_rows, sum_rows,
-                                                                 receive_fresh, take_fresh };
-    const int round = net->served[item->number]->round++;
-
-    item->needed.count = item->needed.left = 0;
-    *is_kept = round == 1 && norms_are_used(net->exec);
-    *is_last = round == 3;
-    return rounds[round](net, item);
+    *again = net->served[t->task->bucket]->round++ == 0;
+    return *again ? receive_fresh(net, t) : STATUS_OK;
 }
+
+static struct net_most most_pull(const struct net *net, const struct task *task)
+{
+    const int nodes = net->exec->nodes;
+
+    (void)task;
+    return (struct net_most){ 3 * nodes, 3 * nodes };
+}
+
+const struct net_row net_pull_rows = {
+    .kind = TASK_PULL,
+    .medium = MEDIUM_MESSAGES,
+    .name = "pull of rows",
+    .can_run = is_served,
+    .most = most_pull,
+    .start = start_pull,
+    .arrived = pull_arrived,
+    .finish = take_fresh,
+};
 
 /* Between steps ---------------------------------------------------------------------------- */
 

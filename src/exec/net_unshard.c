@@ -1,119 +1,118 @@
 /* SPDX-License-Identifier: MIT */
-/* net_unshard.c - the wires' side of parameters that are held in parts (hold.h).
+/* net_unshard.c - ZeRO-3 between nodes: gathers the partitions of a bucket's parameters before each use
+ * (hold.h) and frees them after it.
  *
- * For each such bucket a net does two things that know nothing of each other. It *gives*: whenever another node
- * asks for this rail's part, that is sent. It *holds*: use after use it asks the other nodes for their parts, as
- * soon as the use comes into the window; when they are here it raises held[b], and when all lanes have left the
- * bucket it releases them.
+ * The task of a bucket does two independent things. It *serves*: whenever another node requests this
+ * rail's partition, that is sent. It *unshards*: it requests the other nodes' partitions as soon as the
+ * next use is within the window; when all have arrived it increments the task's counter; when all
+ * lanes have left the bucket it frees them.
  *
- *   outside --comes into the window--> coming --all parts are here--> here --all lanes left--> outside
+ *   SHARDED --next use within the window--> REQUESTED --all arrived--> UNSHARDED --all lanes left--> SHARDED
  *
- * Parts are sent to who asked, not before: what nobody has asked for would be kept in the receiver's memory,
- * which is what there is none of. A part does not change while it may be asked for: its update
- * waits until this net has given it for the last time in the step, and all nodes are through with it then.
+ * Partitions are sent on request, not ahead: what nobody has requested would lie in the receiver's
+ * memory, which ZeRO-3 is to save. A partition does not change while it may be requested: its update
+ * waits for this task, so until the rail has served it for the last time in the step.
  */
-#include <string.h>
-
 #include "base/mem.h"
 #include "exec/net.h"
 #include "exec/pages.h"
 
-enum where { OUTSIDE, COMING, HERE };
+enum unshard_state { SHARDED, REQUESTED, UNSHARDED };
 
-/* What another node gets of a bucket. */
-struct giving {
-    uint32_t left; /* times that it will still ask in this walk */
-    uint32_t asked;
-    bool is_asked; /* and the part is on its way */
-    struct transport_request ask, part;
+/* Another node's requests for this rail's partition. */
+struct serving {
+    uint32_t left; /* requests of this walk that are not answered */
+    uint32_t requested;
+    bool is_sending;
+    struct transport_request request, partition;
 };
 
-struct net_holding {
-    enum where where;
-    int phase, phases; /* of the walk: the use that is next or now; how many there are */
-    uint32_t left;     /* what left[b] is when all lanes are through with that use */
-    uint32_t asks;     /* how often this net has asked: what asks say */
-    bool is_over;
-    struct giving *gives; /* one a node */
+struct unshard {
+    enum unshard_state state;
+    int phase,
+        phases;    /* of the walk: the next use, or the one that goes on; how many there are */
+    uint32_t left; /* value of hold.left[b] when all lanes are done with that use */
+    uint32_t requests;      /* sent so far: the content of a request */
+    struct serving *serves; /* one a node */
 };
+
+static struct unshard *unshard_of(const struct net *net, const struct net_task *t)
+{
+    return &net->unshards[t->task->bucket];
+}
 
 static struct slice own_slice(const struct net *net, int b)
 {
     return net_slice(net, b, net->exec->node, net->rail);
 }
 
-bool net_unshard_is_over(const struct net *net, int b)
-{
-    return !(net->exec->hold.buckets >> b & 1) || net->holdings[b].is_over;
-}
+/* Serving ------------------------------------------------------------------------------------ */
 
-/* Giving ------------------------------------------------------------------------------------- */
-
-/* How often a node asks for a bucket in this walk. */
-static uint32_t asks_of(const struct net *net, int b, int node)
+/* How often a node requests a bucket in this walk. */
+static uint32_t requests_of(const struct net *net, int b, int node)
 {
     const struct exec *exec = net->exec;
-    const struct hold_walk *walk = &net->walk;
+    const struct hold_walk *walk = &net->step.walk;
     const int phases = hold_phases(exec, walk, node);
-    uint32_t asks = 0;
+    uint32_t requests = 0;
 
     for (int p = 0; p < phases; p++) {
         if (hold_is_used(exec, walk, node, p, b))
-            asks += !hold_is_kept(exec, walk, node, p, b);
+            requests += !hold_is_kept(exec, walk, node, p, b);
     }
-    return asks;
+    return requests;
 }
 
-static enum status await_ask(struct net *net, const struct item *item, int node)
+static enum status await_request(struct net *net, const struct net_task *t, int node)
 {
-    struct giving *g = &net->holdings[item->number].gives[node];
+    struct serving *s = &unshard_of(net, t)->serves[node];
 
-    return transport_start_receive(net->exec->transport, net_peer(net, node), item->tag + 1,
-                                   &g->asked, sizeof g->asked, &g->ask);
+    return transport_start_receive(net->exec->transport, net_peer(net, node), t->tag + 1,
+                                   &s->requested, sizeof s->requested, &s->request);
 }
 
-static enum status give(struct net *net, const struct item *item, int node, bool *moved)
+static enum status serve(struct net *net, const struct net_task *t, int node, bool *moved)
 {
     const struct exec *exec = net->exec;
-    struct giving *g = &net->holdings[item->number].gives[node];
-    const struct slice own = own_slice(net, item->number);
+    struct serving *s = &unshard_of(net, t)->serves[node];
+    const struct slice own = own_slice(net, t->task->bucket);
     const size_t bytes = own.count * sizeof(float);
     bool done = false;
 
-    if (g->left == 0)
+    if (s->left == 0)
         return STATUS_OK;
-    if (!g->is_asked) {
-        TRY(transport_test(exec->transport, &g->ask, &done));
+    if (!s->is_sending) {
+        TRY(transport_test(exec->transport, &s->request, &done));
         if (!done)
             return STATUS_OK;
-        TRY(transport_start_send(exec->transport, net_peer(net, node), item->tag,
-                                 exec->param + own.at, bytes, &g->part));
+        TRY(transport_start_send(exec->transport, net_peer(net, node), t->tag,
+                                 exec->param + own.at, bytes, &s->partition));
         net->lane.times.bytes += (int64_t)bytes;
-        g->is_asked = *moved = true;
+        s->is_sending = *moved = true;
     }
-    TRY(transport_test(exec->transport, &g->part, &done));
+    TRY(transport_test(exec->transport, &s->partition, &done));
     if (!done)
         return STATUS_OK;
-    g->is_asked = false;
+    s->is_sending = false;
     *moved = true;
-    return --g->left > 0 ? await_ask(net, item, node) : STATUS_OK;
+    return --s->left > 0 ? await_request(net, t, node) : STATUS_OK;
 }
 
-static bool gives_still(const struct net *net, int b, bool *out_sends)
+static bool serves_still(const struct net *net, const struct unshard *u, bool *is_sending)
 {
     bool still = false;
 
     for (int node = 0; node < net->exec->nodes; node++) {
-        still |= net->holdings[b].gives[node].left > 0;
-        *out_sends |= net->holdings[b].gives[node].is_asked;
+        still |= u->serves[node].left > 0;
+        *is_sending |= u->serves[node].is_sending;
     }
     return still;
 }
 
-/* Holding ------------------------------------------------------------------------------------ */
+/* Unsharding --------------------------------------------------------------------------------- */
 
-/* The last place in the queue that may come now: one behind what lanes have come to, and as many more as
- * fit the window. */
+/* The last place in the queue that may be requested now: one behind what lanes have come to, and as many
+ * more as fit the window. */
 static int64_t last_place(const struct net *net)
 {
     const struct exec *exec = net->exec;
@@ -121,7 +120,7 @@ static int64_t last_place(const struct net *net)
     size_t bytes = 0;
 
     for (int64_t place = furthest; place < INT64_MAX; place++) {
-        const int b = hold_at(exec, &net->walk, place + 1);
+        const int b = hold_at(exec, &net->step.walk, place + 1);
         const int64_t count = exec->buckets.begin[b + 1] - exec->buckets.begin[b];
         bytes += (size_t)count * sizeof(float);
         if (place > furthest && bytes > exec->window)
@@ -130,48 +129,41 @@ static int64_t last_place(const struct net *net)
     return INT64_MAX;
 }
 
-static bool is_used(const struct net *net, int phase, int b)
-{
-    return hold_is_used(net->exec, &net->walk, net->exec->node, phase, b);
-}
-
-/* Asks the other nodes for their parts. */
-static enum status ask(struct net *net, struct item *item)
+static enum status request_partitions(struct net *net, struct net_task *t)
 {
     const struct exec *exec = net->exec;
-    struct net_holding *h = &net->holdings[item->number];
+    struct unshard *u = unshard_of(net, t);
 
-    net_forget_transfers(item);
-    net_take_channel(net, item);
-    h->asks++;
+    net_clear(&t->receives);
+    net_clear(&t->sends);
+    net_take_channel(net, t);
+    u->requests++;
     for (int node = 0; node < exec->nodes; node++) {
-        const struct slice theirs = net_slice(net, item->number, node, net->rail);
+        const struct slice theirs = net_slice(net, t->task->bucket, node, net->rail);
         if (node == exec->node || theirs.count == 0)
             continue;
         const int peer = net_peer(net, node);
-        TRY(net_transfer(net, &item->needed, false, peer, item->tag, exec->param + theirs.at,
-                         theirs.count * sizeof(float)));
-        TRY(net_transfer(net, &item->others, true, peer, item->tag + 1, &h->asks,
-                         sizeof h->asks));
+        TRY(net_receive(net, t, peer, t->tag, exec->param + theirs.at,
+                        theirs.count * sizeof(float)));
+        TRY(net_send(net, t, peer, t->tag + 1, &u->requests, sizeof u->requests));
     }
     return STATUS_OK;
 }
 
-/* The bucket is here for a use. */
-static void raise_held(struct net *net, struct item *item)
+/* The parameters are whole for a use: increments the task's counter. */
+static void announce(struct net *net, struct net_task *t)
 {
     struct exec *exec = net->exec;
-    struct net_holding *h = &net->holdings[item->number];
+    struct unshard *u = unshard_of(net, t);
 
-    h->left += (uint32_t)hold_lanes(exec, &net->walk, exec->node, h->phase);
-    h->where = HERE;
+    u->left += (uint32_t)hold_lanes(exec, &net->step.walk, exec->node, u->phase);
+    u->state = UNSHARDED;
     exec_meet(exec, "held");
-    net_signal(exec, exec->program->unshard[item->number],
-               item->needed.last >= 0 ? item->needed.last : exec->rank);
+    net_signal(exec, t->number, t->receives.last >= 0 ? t->receives.last : exec->rank);
 }
 
-/* Gives back what is not this node's of a bucket. Neighbours go together, so that pages between them do. */
-static void release_others(const struct net *net, int b)
+/* Frees the other nodes' partitions. Neighbours are freed together, so that pages between them are, too. */
+static void free_partitions(const struct net *net, int b)
 {
     const struct exec *exec = net->exec;
     struct slice row = { 0, 0 };
@@ -189,120 +181,154 @@ static void release_others(const struct net *net, int b)
     }
 }
 
-static enum status hold_on(struct net *net, struct item *item, bool *moved)
+static bool is_kept(const struct net *net, int b, int phase)
+{
+    return hold_is_kept(net->exec, &net->step.walk, net->exec->node, phase, b);
+}
+
+static enum status unshard_if_due(struct net *net, struct net_task *t, bool *moved)
 {
     const struct exec *exec = net->exec;
-    struct net_holding *h = &net->holdings[item->number];
-    const int b = item->number;
-    bool came = false, asked = false;
+    struct unshard *u = unshard_of(net, t);
+    const int b = t->task->bucket;
 
-    while (h->where == OUTSIDE && h->phase < h->phases && !is_used(net, h->phase, b))
-        h->phase++;
-    if (h->phase == h->phases)
+    if (hold_place(exec, &net->step.walk, u->phase, b) > last_place(net))
         return STATUS_OK;
-    switch (h->where) {
-    case OUTSIDE:
-        if (hold_place(exec, &net->walk, h->phase, b) > last_place(net))
-            return STATUS_OK;
-        *moved = true;
-        if (hold_is_kept(exec, &net->walk, exec->node, h->phase, b)) {
-            raise_held(net, item);
-            return STATUS_OK;
-        }
-        h->where = COMING;
-        return ask(net, item);
-    case COMING:
-        TRY(net_are_over(net, &item->needed, &came));
-        TRY(net_are_over(net, &item->others, &asked));
-        if (!came || !asked)
-            return STATUS_OK;
-        *moved = true;
-        net_leave_channel(net, item);
-        raise_held(net, item);
-        return STATUS_OK;
-    case HERE:
-        if (!transport_reached(&exec->hold.left[b], h->left))
-            return STATUS_OK;
-        *moved = true;
-        h->where = OUTSIDE;
-        h->phase++;
-        if (h->phase == h->phases || !hold_is_kept(exec, &net->walk, exec->node, h->phase, b))
-            release_others(net, b);
+    *moved = true;
+    if (is_kept(net, b, u->phase)) {
+        announce(net, t);
         return STATUS_OK;
     }
+    u->state = REQUESTED;
+    return request_partitions(net, t);
+}
+
+static enum status announce_if_here(struct net *net, struct net_task *t, bool *moved)
+{
+    bool received = false, sent = false;
+
+    TRY(net_are_over(net, &t->receives, &received));
+    TRY(net_are_over(net, &t->sends, &sent));
+    if (!received || !sent)
+        return STATUS_OK;
+    *moved = true;
+    net_leave_channel(net, t);
+    announce(net, t);
     return STATUS_OK;
 }
 
-/* For net.c --------------------------------------------------------------------------------- */
-
-enum status net_unshard_move(struct net *net, struct item *item, bool *moved)
+static void reshard_if_left(struct net *net, struct net_task *t, bool *moved)
 {
-    struct net_holding *h = &net->holdings[item->number];
-    bool sends = false;
+    struct unshard *u = unshard_of(net, t);
+    const int b = t->task->bucket;
+
+    if (!transport_reached(&net->exec->hold.left[b], u->left))
+        return;
+    *moved = true;
+    u->state = SHARDED;
+    u->phase++;
+    if (u->phase == u->phases || !is_kept(net, b, u->phase))
+        free_partitions(net, b);
+}
+
+static enum status move_unshard(struct net *net, struct net_task *t, bool *moved)
+{
+    const struct exec *exec = net->exec;
+    struct unshard *u = unshard_of(net, t);
+
+    while (u->state == SHARDED && u->phase < u->phases &&
+           !hold_is_used(exec, &net->step.walk, exec->node, u->phase, t->task->bucket))
+        u->phase++;
+    if (u->phase == u->phases)
+        return STATUS_OK;
+    if (u->state == SHARDED)
+        return unshard_if_due(net, t, moved);
+    if (u->state == REQUESTED)
+        return announce_if_here(net, t, moved);
+    reshard_if_left(net, t, moved);
+    return STATUS_OK;
+}
+
+/* The row ------------------------------------------------------------------------------------ */
+
+static enum status run_unshard(struct net *net, struct net_task *t, bool *moved)
+{
+    struct unshard *u = unshard_of(net, t);
+    bool is_sending = false;
 
     *moved = false;
     for (int node = 0; node < net->exec->nodes; node++)
-        TRY(give(net, item, node, moved));
-    TRY(hold_on(net, item, moved));
-    const bool gives = gives_still(net, item->number, &sends);
-    h->is_over = h->phase == h->phases && !gives;
-    item->stage = h->is_over ? FINISHED : sends || h->where == COMING ? SHARING : WAITING;
+        TRY(serve(net, t, node, moved));
+    TRY(move_unshard(net, t, moved));
+    const bool serves = serves_still(net, u, &is_sending);
+    const bool is_over = u->phase == u->phases && !serves;
+    t->is_busy = is_sending || u->state == REQUESTED;
+    t->stage = is_over ? NET_FINISHED : u->state == REQUESTED ? NET_STARTED : NET_WAITING;
     return STATUS_OK;
 }
 
-enum status net_unshard_begin(struct net *net)
+static enum status begin_unshard(struct net *net, struct net_task *t)
 {
     const struct exec *exec = net->exec;
-    const int phases = exec->hold.buckets ? hold_phases(exec, &net->walk, exec->node) : 0;
+    const int b = t->task->bucket;
+    struct unshard *u = unshard_of(net, t);
 
-    for (int i = 0; i < net->n_items; i++) {
-        const struct item *item = &net->items[i];
-        if (item->kind != ITEM_HOLD)
-            continue;
-        struct net_holding *h = &net->holdings[item->number];
-        h->where = OUTSIDE;
-        h->phase = 0;
-        h->phases = phases;
-        h->is_over = false;
-        for (int node = 0; node < exec->nodes; node++) {
-            struct giving *g = &h->gives[node];
-            const bool has_part = own_slice(net, item->number).count > 0;
-            g->left = has_part && node != exec->node ? asks_of(net, item->number, node) : 0;
-            if (g->left > 0)
-                TRY(await_ask(net, item, node));
-        }
+    u->state = SHARDED;
+    u->phase = 0;
+    u->phases = hold_phases(exec, &net->step.walk, exec->node);
+    for (int node = 0; node < exec->nodes; node++) {
+        struct serving *s = &u->serves[node];
+        const bool has_part = own_slice(net, b).count > 0;
+        s->left = has_part && node != exec->node ? requests_of(net, b, node) : 0;
+        if (s->left > 0)
+            TRY(await_request(net, t, node));
     }
     return STATUS_OK;
 }
 
-void net_unshard_give_up(struct net *net)
+static struct net_most most_partitions(const struct net *net, const struct task *task)
 {
-    for (int b = 0; net->holdings && b < net->exec->buckets.count; b++) {
+    (void)task;
+    return (struct net_most){ net->exec->nodes, net->exec->nodes };
+}
+
+const struct net_row net_unshard = {
+    .kind = TASK_UNSHARD,
+    .medium = MEDIUM_MESSAGES,
+    .name = "unshard",
+    .most = most_partitions,
+    .begin = begin_unshard,
+    .run = run_unshard,
+};
+
+void net_unshards_cancel(struct net *net)
+{
+    for (int b = 0; net->unshards && b < net->exec->buckets.count; b++) {
         for (int node = 0; node < net->exec->nodes; node++) {
-            transport_cancel(net->exec->transport, &net->holdings[b].gives[node].ask);
-            transport_cancel(net->exec->transport, &net->holdings[b].gives[node].part);
+            transport_cancel(net->exec->transport, &net->unshards[b].serves[node].request);
+            transport_cancel(net->exec->transport, &net->unshards[b].serves[node].partition);
         }
     }
 }
 
-enum status net_unshard_create(struct net *net)
+enum status net_unshards_create(struct net *net)
 {
     const struct exec *exec = net->exec;
     const size_t buckets = (size_t)exec->buckets.count, nodes = (size_t)exec->nodes;
-    struct giving *gives;
+    struct serving *serves;
 
     if (!exec->hold.buckets)
         return STATUS_OK;
-    TRY(mem_alloc(buckets, sizeof *net->holdings, &net->holdings));
-    TRY(mem_alloc(buckets * nodes, sizeof *gives, &gives));
+    TRY(mem_alloc(buckets, sizeof *net->unshards, &net->unshards));
+    TRY(mem_alloc(buckets * nodes, sizeof *serves, &serves));
     for (size_t b = 0; b < buckets; b++)
-        net->holdings[b].gives = gives + b * nodes;
+        net->unshards[b].serves = serves + b * nodes;
     return STATUS_OK;
 }
 
-void net_unshard_destroy(struct net *net)
+void net_unshards_destroy(struct net *net)
 {
-    if (net->holdings)
-        mem_free(net->holdings[0].gives);
-    mem_free(net->holdings);
+    if (net->unshards)
+        mem_free(net->unshards[0].serves);
+    mem_free(net->unshards);
 }

@@ -293,10 +293,11 @@ struct exec {
 size_t account_bytes(const struct exec *exec);
 MUST_CHECK enum status account_create(struct exec *exec);
 void account_destroy(struct exec *exec);
-/* Tasks are given by their numbers in the program. The counter of one; what it is when the task is done in
- * a step, counted since creation. */
+/* Tasks are given by their numbers in the program, which are not negative. The counter of one; what
+ * it is when the task is done in a step, counted since creation. */
 static inline struct transport_counter *exec_counter(const struct exec *exec, int task)
 {
+    BUG_ON(task < 0 || exec->program->tasks[task].signal < 0);
     return &exec->counters[exec->program->tasks[task].signal];
 }
 static inline uint32_t exec_target(const struct exec *exec, int task, uint32_t step)
@@ -315,7 +316,7 @@ void net_signal(struct exec *exec, int task, int rank);
 void net_expects(struct exec *exec, int task, int rank);
 /* Waits until the task's counter comes to a value, counting the time and for whom; `what` lives until
  * the trace is printed. exec_wait: until the task is done in the step that runs; exec_wait_last: in the
- * step before. */
+ * step before; -1 is no task. */
 MUST_CHECK enum status exec_wait_until(struct exec *exec, struct lane *lane, int task,
                                        uint32_t target, const char *what);
 MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane, int task,

@@ -11,7 +11,7 @@
 /* What a lane does for a kind of task, and what a trace calls it. */
 struct sync_row {
     enum status (*run)(struct lane *lane, const struct task *task);
-    const char *point; /* of tests of faults: before the counter is incremented */
+    const char *point; /* of tests of faults, before the counter is incremented; NULL: none */
     const char *name;  /* in traces */
 };
 
@@ -63,13 +63,13 @@ static enum status run_nothing(struct lane *lane, const struct task *task)
 }
 
 static const struct sync_row rows[TASK_KINDS] = {
-    [TASK_REDUCE_SCATTER] = { run_sum, "done", "sum" },
-    [TASK_SUM_FACTORS] = { run_sum, "done", EXEC_MAKING },
-    [TASK_SUM_ROWS] = { run_sum, "done", EXEC_MAKING },
+    [TASK_REDUCE_SCATTER] = { run_sum, "sum", "sum" },
+    [TASK_SUM_FACTORS] = { run_sum, "sum", EXEC_MAKING },
+    [TASK_SUM_ROWS] = { run_sum, "sum", EXEC_MAKING },
     [TASK_NORM] = { run_nothing, "reduced", NULL },
     [TASK_BARRIER] = { run_nothing, "reduced", NULL },
     [TASK_DIRECTION] = { run_direction, NULL, "directions" },
-    [TASK_UPDATE] = { run_update, "done", "update by norms" },
+    [TASK_UPDATE] = { run_update, NULL, "update by norms" },
 };
 
 /* Making a gradient of what other lanes have is no communication. */
@@ -85,9 +85,10 @@ static enum status do_work(struct lane *lane, int number, const struct sync_row 
     TRY(row->run(lane, task));
     if (task->signal < 0)
         return STATUS_OK;
-    if (row->point)
-        exec_meet(lane->exec,
-                  does(task, TASK_UPDATE) || !does(task, TASK_PUSH) ? row->point : "sum");
+    if (does(task, TASK_UPDATE))
+        exec_meet(lane->exec, "done");
+    else if (row->point)
+        exec_meet(lane->exec, row->point);
     lane_signal(lane, number);
     return STATUS_OK;
 }

@@ -157,6 +157,32 @@ static enum status connect_pulls(struct connecting *c)
     return STATUS_OK;
 }
 
+static bool touches_sends(const struct task *task, int bucket, bool is_write)
+{
+    for (int i = 0; i < task->n_accesses; i++) {
+        const struct access *a = &task->accesses[i];
+        if (a->memory == MEMORY_SENDS && a->index == bucket && a->is_write == is_write)
+            return true;
+    }
+    return false;
+}
+
+/* Whoever reads a bucket's sends ends after they have ended. */
+static enum status connect_sends(struct connecting *c)
+{
+    const struct program *program = c->program;
+
+    for (int b = 0; b < program->n_tasks; b++) {
+        const int bucket = program->tasks[b].bucket;
+        for (int a = 0; a < b && touches_sends(&program->tasks[b], bucket, false); a++) {
+            const struct wait wait = { .task = a, .is_local = true, .at_end = true };
+            if (touches_sends(&program->tasks[a], bucket, true))
+                TRY(add_wait(c, b, wait));
+        }
+    }
+    return STATUS_OK;
+}
+
 /* Counters --------------------------------------------------------------------------------- */
 
 static void need_signal(struct program *program, int task)
@@ -209,6 +235,8 @@ enum status program_connect(struct program *program)
         for (int b = 0; b < program->n_tasks && status == STATUS_OK; b++)
             status = connect_task(&c, b, step == 1);
     }
+    if (status == STATUS_OK)
+        status = connect_sends(&c);
     order_destroy(&c.order);
     return status == STATUS_OK ? number_signals(program) : status;
 }

@@ -39,8 +39,9 @@ struct lowering {
     int *bucket_of; /* of each value that is flat; -1: of none */
     struct bucket_facts facts[GRAPH_NODE_IN];
     bool clips, adapts, directs;
-    int *gather_of;   /* of each node that gathers tables: its number; -1: it is none */
-    bool *makes_loss; /* of each node: a loss, or a count of labels met */
+    bool has_computed; /* there is a computation already */
+    int *gather_of;    /* of each node that gathers tables: its number; -1: it is none */
+    bool *makes_loss;  /* of each node: a loss, or a count of labels met */
 };
 
 static bool uses_norms(const struct lowering *l)
@@ -349,8 +350,10 @@ static void add_range(struct lowering *l, int first, int end, int reads_gather)
     task->first_node = first;
     task->end_node = end;
     touch_buckets(l, task, first, end);
-    if (makes_loss(l, first, end))
+    /* A rank writes its flags before its lanes' first computation. */
+    if (makes_loss(l, first, end) || !l->has_computed)
         writes_own(task, MEMORY_LOSS, 0, PARTITION_LANE);
+    l->has_computed = true;
     if (reads_gather >= 0)
         reads_all(task, MEMORY_TABLE, reads_gather);
 }
@@ -473,7 +476,8 @@ static void sum_on_lanes(struct lowering *l, int b)
         return;
     }
     keep_sum(l, task, b);
-    l->program->summed[b] = number_of(l, task);
+    if (l->config->releases)
+        l->program->summed[b] = number_of(l, task);
 }
 
 /* Records of all nodes' shards come here, and lanes proceed as on one machine. */

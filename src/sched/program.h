@@ -21,6 +21,9 @@
  *
  * A wait with `is_local` is for what the same member has done.
  *
+ * A task that writes MEMORY_SENDS is done while its sends are still under way. Whoever reads that memory
+ * waits for the task to start, and `at_end` for its sends to end.
+ *
  * Fusion. A task may do the work of several: `does` has a bit for each kind.
  *
  * Threads: a program does not change after lowering; any number of threads may read it.
@@ -119,7 +122,8 @@ struct task {
 struct wait {
     int task;
     bool is_last_step;
-    bool is_local;  /* done by this member is enough: no counter is looked at */
+    bool is_local; /* done by this member is enough: no counter is looked at */
+    bool at_end;   /* sends under way must be over before the task ends, not before it starts */
     bool by_medium; /* the medium sees to it: a server answers when it has what was pushed */
 };
 

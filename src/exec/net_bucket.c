@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* net_bucket.c - gradients and parameters of a bucket between nodes: reduce_scatter, update, all_gather.
+ *
+ * A rail owns some stretches of each bucket. It sends the node's partial sums of what other nodes own,
+ * receives theirs of its own stretches, adds all along the tree and updates. Then its part of the
+ * parameters goes to all nodes. The optimizer's state is touched by its owner alone.
+ *
+ * Cost of a bucket of n bytes, N nodes of W rails: a rail sends and receives 2 n (N-1) / (N W), if rows
+ * of shards are subtrees; 2 (N-1) messages each way.
+ */
+#include <string.h>
+
+#include "exec/net.h"
+#include "exec/pages.h"
+
+static bool is_dense(const struct exec *exec, const struct task *task)
+{
+    return task->bucket >= 0 && !bucket_is_gathered(exec, task->bucket) &&
+           !bucket_is_served(exec, task->bucket);
+}
+
+static struct net_most most_sums(const struct net *net, const struct task *task)
+{
+    int receives = 0;
+
+    (void)task;
+    for (int node = 0; node < net->exec->nodes; node++)
+        receives += net->sums.n_of[node];
+    return (struct net_most){ receives, net->sums.n_own * net->exec->nodes };
+}
+
+float *net_make_sum(struct net *net, int p, struct slice slice)
+{
+    const struct exec *exec = net->exec;
+    const struct net_sums *sums = &net->sums;
+    const struct tree_part *parts = &exec->parts[sums->own_parts];
+
+    if (sums->n_own_parts == sums->n_own) /* the lanes' own */
+        return (float *)parts[p].data;
+    float *sum = sums->vectors + (size_t)p * exec->vector;
+    for (size_t done = 0; done < slice.count; done += TREE_STRETCH) {
+        const size_t left = slice.count - done;
+        const size_t count = left < TREE_STRETCH ? left : TREE_STRETCH;
+        const float *from =
+            tree_combine_node(parts, sums->n_own_parts, exec->config.shards, sums->own[p],
+                              slice.at + done, count, sums->scratch);
+        memcpy(sum + slice.at + done, from, count * sizeof *sum);
+    }
+    return sum;
+}
+
+static enum status start_sum(struct net *net, struct net_task *t)
+{
+    const struct exec *exec = net->exec;
+    const struct net_sums *sums = &net->sums;
+    const int b = t->task->bucket;
+    const struct slice own = net_slice(net, b, exec->node, net->rail);
+
+    for (int node = 0; node < exec->nodes; node++) {
+        if (node == exec->node)
+            continue;
+        const int peer = net_peer(net, node);
+        const struct slice theirs = net_slice(net, b, node, net->rail);
+        for (int p = 0; p < sums->n_of[node]; p++)
+            TRY(net_receive(net, t, peer, t->tag,
+                            (float *)exec->parts[sums->first_of[node] + p].data + own.at,
+                            own.count * sizeof(float)));
+        for (int p = 0; p < sums->n_own && theirs.count > 0; p++)
+            TRY(net_send_counted(net, t, peer, t->tag, net_make_sum(net, p, theirs) + theirs.at,
+                                 theirs.count * sizeof(float)));
+    }
+    return STATUS_OK;
+}
+
+static enum status finish_sum(struct net *net, struct net_task *t)
+{
+    const bool updates = t->task->does >> TASK_UPDATE & 1;
+
+    net_work_on_own(net, t, updates ? SUM_AND_UPDATE : SUM_AND_KEEP);
+    return STATUS_OK;
+}
+
+const struct net_row net_reduce_scatter = {
+    .kind = TASK_REDUCE_SCATTER,
+    .medium = MEDIUM_MESSAGES,
+    .name = "reduce_scatter",
+    .point = "net",
+    .most = most_sums,
+    .start = start_sum,
+    .finish = finish_sum,
+};
+
+/* Updates ---------------------------------------------------------------------------------- */
+
+static enum status finish_update(struct net *net, struct net_task *t)
+{
+    TRY(net_scale(net));
+    net_work_on_own(net, t, UPDATE);
+    return STATUS_OK;
+}
+
+const struct net_row net_update = {
+    .kind = TASK_UPDATE,
+    .medium = MEDIUM_NONE,
+    .name = "update",
+    .can_run = is_dense,
+    .finish = finish_update,
+};
+
+static enum status finish_direction(struct net *net, struct net_task *t)
+{
+    TRY(net_scale(net));
+    net_work_on_own(net, t, DIRECT);
+    return STATUS_OK;
+}
+
+const struct net_row net_direction = {
+    .kind = TASK_DIRECTION,
+    .medium = MEDIUM_NONE,
+    .name = "direction",
+    .can_run = is_dense,
+    .finish = finish_direction,
+};
+
+/* Parameters ------------------------------------------------------------------------------- */
+
+static struct net_most most_params(const struct net *net, const struct task *task)
+{
+    (void)task;
+    return (struct net_most){ net->exec->nodes, net->exec->nodes };
+}
+
+/* Do parts go to all nodes? All have updated what is compressed, and ask for what is partitioned. */
+static bool has_bytes(const struct exec *exec, int b)
+{
+    return !bucket_is_compressed(exec, b) && !bucket_is_held(exec, b);
+}
+
+/* Another node sends its part when it has this node's partial sums, so the lanes are done with it. */
+static enum status receive_params(struct net *net, struct net_task *t)
+{
+    const struct exec *exec = net->exec;
+    const int b = t->task->bucket;
+
+    for (int node = 0; node < exec->nodes && has_bytes(exec, b); node++) {
+        const struct slice theirs = net_slice(net, b, node, net->rail);
+        if (node != exec->node)
+            TRY(net_receive(net, t, net_peer(net, node), t->tag, exec->param + theirs.at,
+                            theirs.count * sizeof(float)));
+    }
+    return STATUS_OK;
+}
+
+static enum status send_params(struct net *net, struct net_task *t)
+{
+    const struct exec *exec = net->exec;
+    const int b = t->task->bucket;
+    const struct slice own = net_slice(net, b, exec->node, net->rail);
+
+    for (int node = 0; node < exec->nodes && has_bytes(exec, b); node++) {
+        if (node != exec->node)
+            TRY(net_send_counted(net, t, net_peer(net, node), t->tag, exec->param + own.at,
+                                 own.count * sizeof(float)));
+    }
+    return STATUS_OK;
+}
+
+const struct net_row net_all_gather = {
+    .kind = TASK_ALL_GATHER,
+    .medium = MEDIUM_MESSAGES,
+    .name = "all_gather",
+    .can_run = is_dense,
+    .most = most_params,
+    .prepare = receive_params,
+    .start = send_params,
+};
+
+/* Gradients that are given back ------------------------------------------------------------- */
+
+static void release_slice(float *vector, struct slice slice)
+{
+    pages_release(vector + slice.at, slice.count * sizeof *vector);
+}
+
+/* The memory of partial sums of a bucket: those computed here for others, and those received. */
+static enum status release_sums(struct net *net, struct net_task *t)
+{
+    const struct exec *exec = net->exec;
+    const struct net_sums *sums = &net->sums;
+    const bool makes = sums->n_own_parts != sums->n_own;
+    const int b = t->task->bucket;
+
+    for (int node = 0; node < exec->nodes && !bucket_is_served(exec, b); node++) {
+        if (node == exec->node)
+            continue;
+        for (int p = 0; p < sums->n_own && makes; p++)
+            release_slice(sums->vectors + (size_t)p * exec->vector,
+                          net_slice(net, b, node, net->rail));
+        for (int p = 0; p < sums->n_of[node]; p++)
+            release_slice((float *)exec->parts[sums->first_of[node] + p].data,
+                          net_slice(net, b, exec->node, net->rail));
+    }
+    return STATUS_OK;
+}
+
+const struct net_row net_drain = {
+    .kind = TASK_BARRIER,
+    .medium = MEDIUM_MESSAGES,
+    .name = "gradients are sent",
+    .finish = release_sums,
+};
