@@ -18,43 +18,24 @@
 
 #include "base/mem.h"
 #include "exec/state.h"
-#include "graph/op.h"
 #include "kernel/factor.h"
 
 enum { GRAIN = 16 /* columns: a line of memory */ };
 
-/* How often nodes that shards run read a value. */
-static int reads_of(const struct graph *graph, const struct value *value)
-{
-    int reads = 0;
-
-    for (int n = 0; n < graph_node_count(graph); n++) {
-        const struct node *node = graph_node(graph, n);
-        for (int i = 0; i < node->n_in && node->op->split[0] != SPLIT_WHOLE; i++)
-            reads += node->in[i] == value;
-    }
-    return reads;
-}
-
 enum status columns_find(struct exec *exec, int bucket)
 {
-    const struct graph *graph = exec->config.train;
-    const struct value *input = graph_roles((struct graph *)graph)->input;
     struct factored *f = &exec->factored[bucket];
 
     if (exec->nodes > 1) /* the other nodes' samples are not here in forward */
         return STATUS_OK;
-    for (int n = 0; n < graph_node_count(graph); n++) {
-        const struct node *node = graph_node(graph, n);
-        if (node->op != &op_linear || plan_bucket_of(node->in[1]->flat) != bucket ||
-            exec_source_of(node->in[0]) != input || reads_of(graph, node->in[1]) != 1)
-            continue;
-        f->forward = node;
-        exec->has_columns = true;
-        TRY(exec_place_factor(exec, node->out[0], bucket, &f->y));
-        for (int i = 0; i < exec->factors.count; i++) /* it may be the next layer's x, too */
-            exec->factors.item[i].is_joint |= exec->factors.item[i].value == node->out[0];
-    }
+    f->forward = lower_column_layer(exec->config.train, bucket);
+    if (!f->forward)
+        return STATUS_OK;
+    const struct value *y = f->forward->out[0];
+    exec->has_columns = true;
+    TRY(exec_place_factor(exec, y, bucket, &f->y));
+    for (int i = 0; i < exec->factors.count; i++) /* it may be the next layer's x, too */
+        exec->factors.item[i].is_joint |= exec->factors.item[i].value == y;
     return STATUS_OK;
 }
 
@@ -90,30 +71,30 @@ void columns_destroy(struct lane *lane)
     mem_free(lane->columns);
 }
 
-/* Copies a lane's columns out of the flat vectors, or back. */
-static void move_columns(struct lane *lane, bool back)
+/* Copies a lane's columns of bucket b out of the flat vectors, or back. */
+static void move_columns(struct lane *lane, int b, bool back)
 {
     struct exec *exec = lane->exec;
+    const struct columns *own = &lane->columns[b];
 
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const struct columns *own = &lane->columns[b];
-        for (int i = -1; i < exec->n_states && own->count > 0; i++) {
-            float *flat =
-                (i < 0 ? exec->param : exec->state[i]) + exec->buckets.begin[b] + own->first;
-            float *mine = i < 0 ? own->param : own->state[i];
-            for (int64_t r = 0; r < exec->factored[b].k; r++) {
-                float *whole = flat + r * exec->factored[b].n, *part = mine + r * own->stride;
-                memcpy(back ? whole : part, back ? part : whole,
-                       (size_t)own->count * sizeof(float));
-            }
+    for (int i = -1; i < exec->n_states && own->count > 0; i++) {
+        float *flat =
+            (i < 0 ? exec->param : exec->state[i]) + exec->buckets.begin[b] + own->first;
+        float *mine = i < 0 ? own->param : own->state[i];
+        for (int64_t r = 0; r < exec->factored[b].k; r++) {
+            float *whole = flat + r * exec->factored[b].n, *part = mine + r * own->stride;
+            memcpy(back ? whole : part, back ? part : whole,
+                   (size_t)own->count * sizeof(float));
         }
     }
 }
 
 void columns_return(struct exec *exec)
 {
-    for (int i = 0; i < exec->n_lanes && exec->columns_taken; i++)
-        move_columns(&exec->lanes[i], true);
+    for (int i = 0; i < exec->n_lanes && exec->columns_taken; i++) {
+        for (int b = 0; b < exec->buckets.count; b++)
+            move_columns(&exec->lanes[i], b, true);
+    }
     exec->columns_taken = false;
 }
 
@@ -170,23 +151,10 @@ static void run_columns(struct lane *lane, int b)
     trace_end(lane->trace, begin, TRACE_COMPUTE, f->forward->name, "columns");
 }
 
-enum status lane_join(struct lane *lane)
+void columns_compute(struct lane *lane, int b)
 {
-    struct exec *exec = lane->exec;
-    const int *barrier = exec->program->barrier;
-
-    if (!exec->has_columns)
-        return STATUS_OK;
-    if (!exec->columns_taken)
-        move_columns(lane, false);
-    exec_meet(exec, "gathered");
-    lane_signal(lane, barrier[BARRIER_SAMPLES]);
-    TRY(exec_wait(exec, lane, barrier[BARRIER_SAMPLES], "all_gather of samples"));
-    for (int b = 0; b < exec->buckets.count; b++) {
-        if (exec->factored[b].forward && lane->columns[b].count > 0)
-            run_columns(lane, b);
-    }
-    exec_meet(exec, "joined");
-    lane_signal(lane, barrier[BARRIER_COLUMNS]);
-    return exec_wait(exec, lane, barrier[BARRIER_COLUMNS], "all_gather of a layer's columns");
+    if (!lane->exec->columns_taken)
+        move_columns(lane, b, false);
+    if (lane->columns[b].count > 0)
+        run_columns(lane, b);
 }

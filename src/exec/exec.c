@@ -484,6 +484,9 @@ static enum status make_program(struct exec *exec)
         .is_device = config->device != NULL,
         .releases = exec->releases,
         .has_steps = config->batch > 0,
+        .clips_samples = config->privacy != NULL,
+        .in_arena = exec->buckets.pass,
+        .shares_tensor = config->tensor_memory != NULL,
         .pipeline = exec->buckets.pipeline,
     };
 
@@ -700,6 +703,8 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
                 extents, &exec->buckets, evaluation ? &no_factors : &exec->factors,
                 evaluation ? &no_gathers : &gathers, exec->config.choices, &plans[*n]));
         ++*n;
+        if (!evaluation && !exec->device)
+            TRY(lane_find_ranges(exec, plans[*n - 1]));
         is_new = true;
     }
     const struct plan *plan = lane_plan(&exec->lanes[0], extents, evaluation);

@@ -2,25 +2,18 @@
 /* gather.c - where shards meet in the middle of a step: shard_gather.
  *
  * A gather has a table a shard in memory that all ranks see, one after the other: together they are its
- * output, so nothing is copied. The instruction that makes a shard's table writes it there; then
- * the lane raises met[g], and before the first instruction that reads all tables it waits until
- * every lane has:
- *
- *   make own table | met[g] += 1 | what else there is to do | met[g] = (s + 1) L | read all tables
+ * output, so nothing is copied. The instruction that makes a shard's table writes it there; an
+ * all_gather task of the step program follows it, and the computation that first reads all tables
+ * waits for that task of all lanes.
  *
  * A lane cannot do so in the middle of one of several shards, as the others' tables would come only
- * after its own: so each lane has one shard. One without samples gives tables of zeros and waits for
- * nothing.
+ * after its own: so each lane has one shard. One without samples writes zeros.
  *
- * Why a table of step s is not written over while somebody still reads it: a lane begins step s + 1
- * after lane_reduce has seen ready[b] of step s of all lanes for every bucket b. What reads tables makes
- * statistics or a gradient that end in some bucket (plan.c makes sure of it), so a lane raises that
- * bucket's ready after its last look at any table. Raising is a release and waiting an acquire, so
- * the look comes before the write.
+ * A table of step s is not written again while a lane still reads it: the program orders the write of
+ * step s + 1 after the reads of step s, as it does for any memory.
  *
- * Why there is no deadlock: gathers are met in the order of the graph, which all lanes share; a lane
- * raises met[g] after it has waited for gathers before g and for updates of the step before alone,
- * and all lanes finish those without any gather of this step.
+ * Why there is no deadlock: lanes come to gathers in program order, which all share, and all lanes reach
+ * an all_gather without any later one.
  */
 #include <string.h>
 
@@ -67,32 +60,11 @@ enum status gathers_check(const struct exec *exec)
         exec->ranks * exec->config.threads);
 }
 
-void lane_give_table(struct lane *lane, int g)
-{
-    struct exec *exec = lane->exec;
-
-    exec_meet(exec, "met");
-    lane_signal(lane, exec->program->made[g]);
-}
-
-void lane_give_empty_tables(struct lane *lane)
+void gather_write_zeros(struct lane *lane, int g)
 {
     const struct exec *exec = lane->exec;
+    const struct plan_gather *gather = &exec->gathers.item[g];
 
-    for (int g = 0; g < exec->gathers.count; g++) {
-        const struct plan_gather *gather = &exec->gathers.item[g];
-        memset(exec->tables + gather->offset + (size_t)lane->first * gather->bytes, 0,
-               gather->bytes);
-        lane_give_table(lane, g);
-    }
-}
-
-enum status lane_await_tables(struct lane *lane, int end)
-{
-    struct exec *exec = lane->exec;
-
-    for (; lane->next_gather < end; lane->next_gather++)
-        TRY(exec_wait(exec, lane, exec->program->gathered[lane->next_gather],
-                      "shard_gather of batch statistics"));
-    return STATUS_OK;
+    memset(exec->tables + gather->offset + (size_t)lane->first * gather->bytes, 0,
+           gather->bytes);
 }

@@ -491,8 +491,18 @@ static int segment_of(const struct pipe *pipe, const struct pipe_action *a)
     return a->is_backward ? 2 * pipe->config.chunks - 1 - a->chunk : a->chunk;
 }
 
-/* A shard's sums wait until what others need has been sent; those of the last, until the stage has nothing else
- * to do. */
+/* Where the sums of a segment begin: its tasks from there on accumulate. */
+static int first_sum(const struct program *program, int segment)
+{
+    int t = program->segment[segment + 1];
+
+    while (t > program->segment[segment] && program->tasks[t - 1].kind == TASK_ACCUMULATE)
+        t--;
+    return t;
+}
+
+/* A shard's sums wait until what others need has been sent; those of the last, until the stage has
+ * nothing else to do. */
 static enum status run_action(struct lane *lane, const struct pipe_action *a)
 {
     struct exec *exec = lane->exec;
@@ -500,26 +510,22 @@ static enum status run_action(struct lane *lane, const struct pipe_action *a)
     const int64_t v = lane->first + a->shard;
     const int segment = segment_of(pipe, a);
     struct tree_stack *stack = &pipe->stacks[segment];
-    const int buffer = tree_stack_push(stack, exec->tree_first + v);
+    const struct program *program = exec->program;
+    const int sums = first_sum(program, segment), end = program->segment[segment + 1];
 
     point_to(lane, a->shard);
-    lane_point_to_shard(lane, v, buffer);
-    const struct plan *plan = lane_plan_of(lane, v);
+    const struct lane_shard shard = lane_begin_shard(lane, v, stack);
+    const struct plan *plan = shard.plan;
     if (!a->is_backward && a->chunk == 0)
         TRY(empty_box(lane, pipe->box));
-    if (plan) {
-        lane->plan = plan;
+    if (plan)
         TRY(post_receives(lane, plan, plan->segment[segment], plan->segment[segment + 1]));
-        TRY(lane_run_range(lane, plan, plan->segment[segment], plan->segment[segment + 1], v,
-                           stack));
-        if (pipe_adds_later(exec) && a->shard == pipe->config.shards - 1)
-            return STATUS_OK;
-        if (pipe_adds_later(exec))
-            lane_add_shard(lane, pipe->buckets[segment], stack);
-    } else {
+    else
         TRY(hold_pass(lane));
-        TRY(lane_leave_empty(lane, pipe->buckets[segment], v, stack));
-    }
+    TRY(lane_run_tasks(lane, program->segment[segment], sums, &shard));
+    if (plan && pipe_adds_later(exec) && a->shard == pipe->config.shards - 1)
+        return STATUS_OK;
+    TRY(lane_run_tasks(lane, sums, end, &shard));
     while (tree_stack_can_add(stack))
         tree_stack_add(stack);
     return STATUS_OK;
@@ -529,12 +535,17 @@ static enum status run_action(struct lane *lane, const struct pipe_action *a)
 static enum status add_last_shard(struct lane *lane)
 {
     struct pipe *pipe = lane->exec->pipe;
+    const struct program *program = lane->exec->program;
+    struct lane_shard shard = { .v = lane->first + pipe->config.shards - 1 };
 
-    if (!pipe_adds_later(lane->exec) ||
-        !lane_plan_of(lane, lane->first + pipe->config.shards - 1))
+    shard.plan = lane_plan_of(lane, shard.v);
+    if (!pipe_adds_later(lane->exec) || !shard.plan)
         return STATUS_OK;
-    for (int segment = 0; segment < 2 * pipe->config.chunks; segment++)
-        TRY(lane_add_last_shard(lane, pipe->buckets[segment], &pipe->stacks[segment]));
+    for (int segment = 0; segment < 2 * pipe->config.chunks; segment++) {
+        shard.stack = &pipe->stacks[segment];
+        TRY(lane_run_tasks(lane, first_sum(program, segment), program->segment[segment + 1],
+                           &shard));
+    }
     return STATUS_OK;
 }
 
@@ -567,10 +578,10 @@ enum status pipe_run_step(struct lane *lane)
         tree_stack_init(&pipe->stacks[s], exec->tree_shards);
     if (plan) {
         point_to(lane, 0);
-        for (int i = 0; i < plan->segment[0]; i++)
-            TRY(lane_await_params(lane, plan->instructions[i].before));
-        TRY(move_once(lane, plan));
+        TRY(post_receives(lane, plan, 0, plan->segment[0]));
     }
+    const struct lane_shard once = { .v = lane->first, .plan = plan };
+    TRY(lane_run_tasks(lane, 0, exec->program->once_end, &once));
     for (int64_t i = 0; i < pipe->n_actions; i++) {
         const struct pipe_action *a = &pipe->actions[i];
         const double begin = clock_seconds();

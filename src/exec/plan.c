@@ -271,14 +271,23 @@ static int overwritten(const struct node *node)
     return extended > 0 && node->n_in > extended ? extended : -1;
 }
 
+/* The value behind views and gathers of parameters. */
+static const struct value *source_of(const struct value *value)
+{
+    while (value->maker && (value->maker->op->is_view || value->maker->op == &op_all_gather))
+        value = value->maker->in[0];
+    return value;
+}
+
 /* Buckets (bits) whose parameters the node reads, or whose gradients or factors of them it writes. */
 static uint64_t buckets_touched(const struct node *node, const struct plan_factors *factors)
 {
     uint64_t touched = 0;
 
     for (int i = 0; i < node->n_in; i++) {
-        if (node->in[i]->kind == VALUE_PARAM && node->in[i]->flat)
-            touched |= UINT64_C(1) << plan_bucket_of(node->in[i]->flat);
+        const struct value *in = source_of(node->in[i]);
+        if (in->kind == VALUE_PARAM && in->flat)
+            touched |= UINT64_C(1) << plan_bucket_of(in->flat);
     }
     for (int i = 0; i < node->n_out; i++) {
         if (node->out[i]->flat)
@@ -487,24 +496,22 @@ static enum status make_row_gradient(struct maker *maker, const struct node *sum
     return out->kernel->prepare ? out->kernel->prepare(problem, &out->state) : STATUS_OK;
 }
 
-/* First reads of each bucket's parameters or writes of its gradients, last touch of its parameters and gradients. */
+/* First writes of each bucket's gradients, last touch of its parameters and gradients. */
 static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
                          const struct plan_factors *factors)
 {
     for (int b = 0; b < buckets->count; b++) {
-        int first = -1, last = -1, written = -1;
+        int last = -1, written = -1;
         for (int n = 0; n < plan->n_instructions; n++) {
             const struct node *node = plan->instructions[n].node;
             for (int i = 0; i < node->n_in; i++) {
                 const struct value *in = node->in[i];
                 if (in->kind != VALUE_PARAM || !in->flat || plan_bucket_of(in->flat) != b)
                     continue;
-                first = first < 0 ? n : first;
                 last = n;
             }
             for (int i = 0; i < node->n_out; i++) {
                 if (node->out[i]->flat && plan_bucket_of(node->out[i]->flat) == b) {
-                    first = first < 0 ? n : first; /* averages are written and never read */
                     written = written < 0 ? n : written;
                     last = n;
                 }
@@ -512,14 +519,10 @@ static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
                     if (factors->item[f].value != node->out[i] ||
                         !(factors->item[f].buckets >> b & 1))
                         continue;
-                    /* Nobody may still be reading the last step's. */
-                    plan->instructions[n].before |= UINT64_C(1) << b;
                     last = n;
                 }
             }
         }
-        if (first >= 0)
-            plan->instructions[first].before |= UINT64_C(1) << b;
         if (last >= 0)
             plan->instructions[last].after |= UINT64_C(1) << b;
         if (written >= 0)
@@ -814,5 +817,6 @@ void plan_destroy(struct plan *plan)
     }
     mem_free(plan->instructions);
     mem_free(plan->converts);
+    mem_free(plan->ranges);
     mem_free(plan);
 }

@@ -52,10 +52,8 @@ struct instruction {
     size_t scratch; /* offset in the arena, if it has any */
     bool has_scratch;
     void *state;     /* of the kernel, for this call site */
-    uint64_t before; /* buckets (bits) that this is the first to read parameters or write
-                      * gradients of */
-    uint64_t
-        after; /* buckets whose gradients are final, and parameters no longer read, after it */
+    uint64_t after;  /* buckets (bits) whose gradients are final, and parameters no longer read,
+                       after it */
     uint64_t begins; /* buckets that this is the first to write gradients of */
     /* Buckets that are held in parts: this is the first, and the last, to read parameters of them in forward or
      * in backward. */
@@ -76,6 +74,11 @@ struct instruction {
     int follows, signals;
 };
 
+/* Instructions [begin, end). */
+struct plan_range {
+    int begin, end;
+};
+
 struct plan {
     struct extents extents;
     int n_instructions;
@@ -86,7 +89,8 @@ struct plan {
     enum dtype output_dtype;
     struct plan_convert *converts; /* of all instructions */
     size_t arena_bytes;
-    int n_signals; /* of instructions aside */
+    int n_signals;             /* of instructions aside */
+    struct plan_range *ranges; /* for training on lanes: of each task of the step program */
     /* Of a pipeline's stage: what is sent or received once a step comes first, then forward of chunk 0, 1, ..., then
      * backward of the last, ..., 0. Segment s is instructions [segment[s], segment[s + 1]). */
     int segment[2 * PIPE_CHUNKS + 1];

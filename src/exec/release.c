@@ -8,9 +8,9 @@
  *
  *   backward   [ b0 ]ready [ b1 ]ready [ b2 ] waits for summed[b0] [ b3 ]ready ...
  *
- * Why that cannot block: lanes announce buckets in the order of the graph, which all share. One that stops
- * waits for buckets that it has announced; the lane that has come least far has all of its own
- * announced by everybody, so it goes on. On one node lanes sum in the order of numbers, so one waits for
+ * Why that cannot block: lanes announce buckets in the order of the graph, which all share, and stop at the
+ * same tasks. One that stops waits for buckets that it has announced; the lane that has come least far
+ * has all of its own announced by everybody, so it goes on. On one node lanes sum in the order of numbers, so one waits for
  * those alone that have no smaller one open.
  *
  * Where lanes run several shards one after the other, sums of earlier ones wait in the buffers for

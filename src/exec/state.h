@@ -168,7 +168,6 @@ struct lane {
     struct pool *pool; /* threads that share each op's work, or NULL */
     float *scratch;    /* reduce_scratch bytes for each of its threads */
     int next_task; /* of the program: its synchronization tasks below this are done in this step */
-    int next_gather; /* gathers below this have met in this step */
     struct kernel_update_step
         numbers;         /* of this step's updates, scaled when the norm is known */
     uint64_t announced;  /* buckets of this step */
@@ -353,22 +352,27 @@ const struct plan *lane_plan(const struct lane *lane, struct extents extents, bo
 MUST_CHECK enum status exec_wait_for_stage(struct lane *lane, struct transport_request *request,
                                            int stage);
 
-/* The pieces of a step, for pipe.c. What a lane needs to run a shard; its segment's sums. */
-void lane_point_to_shard(struct lane *lane, int64_t v, int buffer);
+/* A shard that a lane runs now. */
+struct lane_shard {
+    int64_t v;
+    const struct plan *plan; /* NULL: it has no samples */
+    struct tree_stack *stack;
+    struct kernel_step step;
+};
+/* Points the lane to the memory of shard v, and puts the shard on the stack. */
+struct lane_shard lane_begin_shard(struct lane *lane, int64_t v, struct tree_stack *stack);
 /* The plan of shard v of the step that runs; NULL: it has no samples. */
 const struct plan *lane_plan_of(const struct lane *lane, int64_t v);
-/* Runs instructions [begin, end) of it. */
-MUST_CHECK enum status lane_run_range(struct lane *lane, const struct plan *plan, int begin,
-                                      int end, int64_t v, const struct tree_stack *stack);
-/* Shard v has no samples, so gives these buckets nothing. */
-MUST_CHECK enum status lane_leave_empty(struct lane *lane, uint64_t buckets, int64_t v,
-                                        const struct tree_stack *stack);
-/* Of a pipeline: adds what a shard's segment made along the tree; that of the last shard is announced then. */
-void lane_add_shard(struct lane *lane, uint64_t buckets, const struct tree_stack *stack);
-MUST_CHECK enum status lane_add_last_shard(struct lane *lane, uint64_t buckets,
-                                           const struct tree_stack *stack);
-/* Waits until the last step's update of these buckets is visible. */
-MUST_CHECK enum status lane_await_params(struct lane *lane, uint64_t buckets);
+/* lane.c: runs the lane's tasks among [begin, end) of the program for a shard; `shard` is NULL for
+ * those that run once a step. */
+MUST_CHECK enum status lane_run_tasks(struct lane *lane, int begin, int end,
+                                      const struct lane_shard *shard);
+/* Finds the instructions of each task in a plan for training. */
+MUST_CHECK enum status lane_find_ranges(const struct exec *exec, struct plan *plan);
+/* Copies the samples of shard v that are a factor of a gradient to the shard's record. */
+void lane_copy_samples(struct lane *lane, int64_t v);
+/* sync.c: waits for all that a task waits for. */
+MUST_CHECK enum status lane_await(struct lane *lane, const struct task *task);
 
 /* Runs one instruction of a plan. Only one that talks can fail. */
 MUST_CHECK enum status lane_run(struct lane *lane, const struct instruction *instruction,
@@ -380,10 +384,10 @@ MUST_CHECK enum status lane_run(struct lane *lane, const struct instruction *ins
 MUST_CHECK enum status columns_find(struct exec *exec, int bucket);
 MUST_CHECK enum status columns_create(struct lane *lane);
 void columns_destroy(struct lane *lane);
-/* Bytes of scratch that a lane needs for lane_join. */
+/* Bytes of scratch that a lane needs for columns_compute. */
 size_t columns_scratch(const struct exec *exec);
-/* Begins a step: all lanes together compute these layers for all shards. */
-MUST_CHECK enum status lane_join(struct lane *lane);
+/* Computes this lane's columns of the layer of bucket b for all shards. */
+void columns_compute(struct lane *lane, int b);
 /* Puts the lanes' columns of this rank back to the flat vectors. */
 void columns_return(struct exec *exec);
 
@@ -443,12 +447,8 @@ void rows_update_packet(struct lane *lane, int b, const struct kernel_update_ste
 MUST_CHECK enum status gathers_find(struct exec *exec);
 /* Refuses lanes that have several shards if there are gathers. */
 MUST_CHECK enum status gathers_check(const struct exec *exec);
-/* This lane's table of gather g is made. */
-void lane_give_table(struct lane *lane, int g);
-/* Gives tables of zeros: the shard has no samples. */
-void lane_give_empty_tables(struct lane *lane);
-/* Waits until every lane has given its tables of the gathers below `end`. */
-MUST_CHECK enum status lane_await_tables(struct lane *lane, int end);
+/* The lane's shard has no samples: its table of gather g is zero. */
+void gather_write_zeros(struct lane *lane, int g);
 
 /* Norms -------------------------------------------------------------------------------------- */
 

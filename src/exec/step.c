@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* step.c - one training step on a rank.
  *
- * Each lane runs its shards one after the other. While the last one runs, a bucket whose gradients
- * are final is announced, and synchronization tasks whose waits are over run at the next opportunity
- * (sync.c). Afterwards the lane waits for the rest. Where the graph has gathers, a lane
- * has one shard and meets the others on the way (gather.c).
+ * Each lane runs its tasks of the step program for its shards, one after the other (lane.c). While
+ * the last one runs, synchronization tasks whose waits are over run as soon as a bucket is final
+ * (sync.c). Afterwards the lane waits for the rest.
  */
 #include <string.h>
 
@@ -35,91 +34,6 @@ enum status lane_run(struct lane *lane, const struct instruction *instruction,
     return STATUS_OK;
 }
 
-enum status lane_await_params(struct lane *lane, uint64_t buckets)
-{
-    struct exec *exec = lane->exec;
-
-    for (; buckets; buckets &= buckets - 1) {
-        const int b = __builtin_ctzll(buckets);
-        if (exec->remote) {
-            TRY(remote_await(lane, b));
-            continue;
-        }
-        TRY(exec_wait_last(exec, lane, exec->program->fresh[b], "all_gather of parameters"));
-        release_bucket(lane, b); /* what is left of the last step */
-    }
-    return STATUS_OK;
-}
-
-/* These buckets of the shard that ran last are final: add what the tree adds. */
-static void add_along_tree(struct lane *lane, const struct tree_stack *stack, uint64_t buckets)
-{
-    const struct exec *exec = lane->exec;
-    struct tree_stack sums = *stack;
-    const int64_t begin = tree_stack_can_add(&sums) ? trace_begin(lane->trace) : 0;
-
-    while (tree_stack_can_add(&sums)) {
-        float *left = lane->gradients + (size_t)(sums.count - 2) * exec->vector;
-        for (uint64_t left_over = buckets; left_over; left_over &= left_over - 1) {
-            const int b = __builtin_ctzll(left_over);
-            if (bucket_is_gathered(exec, b) || bucket_is_served(exec, b))
-                continue; /* it has no gradient of its own */
-            const size_t at = (size_t)exec->buckets.begin[b];
-            const size_t count = (size_t)exec->buckets.begin[b + 1] - at;
-            kernel_add(left + at, left + at, left + at + exec->vector, count);
-        }
-        tree_stack_add(&sums);
-    }
-    trace_end(lane->trace, begin, TRACE_COMPUTE, "add to the lane's sum", NULL);
-}
-
-/* A shard without samples: its gradients and losses are zero. */
-static void run_empty_shard(struct lane *lane, uint64_t buckets)
-{
-    const struct exec *exec = lane->exec;
-
-    lane_give_empty_tables(lane);
-    for (; buckets; buckets &= buckets - 1) {
-        const int b = __builtin_ctzll(buckets);
-        const int64_t begin = exec->buckets.begin[b], end = exec->buckets.begin[b + 1];
-        if (exec->row_sums[b].is_used)
-            rows_leave_empty(lane, b);
-        else if (!exec->factored[b].is_used)
-            memset((float *)lane->bases[BASE_GRAD] + begin, 0,
-                   (size_t)(end - begin) * sizeof(float));
-    }
-    *(float *)lane->bases[BASE_LOSS] = 0;
-    *(float *)lane->bases[BASE_CORRECT] = 0;
-}
-
-static enum status announce(struct lane *lane, uint64_t buckets)
-{
-    struct exec *exec = lane->exec;
-
-    lane->announced |= buckets;
-    for (; buckets; buckets &= buckets - 1) {
-        const int b = __builtin_ctzll(buckets);
-        exec_meet(exec, "ready");
-        lane_signal(lane, exec->program->announced[b]);
-        release_announced(lane, b);
-        if (remote_is_direct(exec, b))
-            TRY(remote_arrive(lane, b));
-    }
-    return STATUS_OK;
-}
-
-void lane_add_shard(struct lane *lane, uint64_t buckets, const struct tree_stack *stack)
-{
-    add_along_tree(lane, stack, buckets);
-}
-
-enum status lane_add_last_shard(struct lane *lane, uint64_t buckets,
-                                const struct tree_stack *stack)
-{
-    add_along_tree(lane, stack, buckets);
-    return announce(lane, buckets);
-}
-
 /* A shard of so many rows of the step; sequences are as long as the step's longest. */
 static struct extents extents_of(const struct batch *batch, int64_t rows)
 {
@@ -142,8 +56,7 @@ static char *row_of(const struct value *input, const struct batch *batch, void *
     return input && rows ? (char *)rows + at * numbers_of(input, batch) * 4 : NULL;
 }
 
-/* Samples that are a factor of a gradient go to where every lane can read them. */
-static enum status copy_input_factor(struct lane *lane, int64_t v)
+void lane_copy_samples(struct lane *lane, int64_t v)
 {
     const struct exec *exec = lane->exec;
     const struct value *input = graph_roles((struct graph *)exec->config.train)->input;
@@ -151,14 +64,12 @@ static enum status copy_input_factor(struct lane *lane, int64_t v)
 
     for (int i = 0; i < exec->factors.count; i++) {
         const struct plan_factor *factor = &exec->factors.item[i];
-        if (factor->value != input)
-            continue;
-        TRY(lane_await_params(lane, factor->buckets)); /* nobody still reads the last step's */
-        memcpy(exec->records + (size_t)v * exec->record + factor->offset,
-               row_of(input, exec->batch, exec->batch->x, samples.begin - exec->batch->first),
-               (size_t)(samples.rows * numbers_of(input, exec->batch)) * 4);
+        if (factor->value == input)
+            memcpy(
+                exec->records + (size_t)v * exec->record + factor->offset,
+                row_of(input, exec->batch, exec->batch->x, samples.begin - exec->batch->first),
+                (size_t)(samples.rows * numbers_of(input, exec->batch)) * 4);
     }
-    return STATUS_OK;
 }
 
 static bool is_alone(const struct exec *exec)
@@ -185,12 +96,7 @@ static struct kernel_step step_of(const struct exec *exec, int64_t v)
     };
 }
 
-static bool is_last_shard(const struct lane *lane, int64_t v)
-{
-    return v == lane->first + lane->count - 1;
-}
-
-void lane_point_to_shard(struct lane *lane, int64_t v, int buffer)
+static void point_to_shard(struct lane *lane, int64_t v, int buffer)
 {
     struct exec *exec = lane->exec;
     const struct batch *batch = exec->batch;
@@ -215,76 +121,31 @@ const struct plan *lane_plan_of(const struct lane *lane, int64_t v)
     return rows > 0 ? lane_plan(lane, extents_of(lane->exec->batch, rows), false) : NULL;
 }
 
-enum status lane_leave_empty(struct lane *lane, uint64_t buckets, int64_t v,
-                             const struct tree_stack *stack)
+struct lane_shard lane_begin_shard(struct lane *lane, int64_t v, struct tree_stack *stack)
 {
-    BUG_ON(lane->exec->buckets.pass); /* a step has samples */
-    /* The others may still be reading these buffers for the last step. */
-    TRY(lane_await_params(lane, buckets));
-    run_empty_shard(lane, buckets);
-    add_along_tree(lane, stack, buckets);
-    return is_last_shard(lane, v) ? announce(lane, buckets) : STATUS_OK;
-}
+    const struct exec *exec = lane->exec;
+    const struct lane_shard shard = {
+        .v = v, .plan = lane_plan_of(lane, v), .stack = stack, .step = step_of(exec, v)
+    };
 
-enum status lane_run_range(struct lane *lane, const struct plan *plan, int begin, int end,
-                           int64_t v, const struct tree_stack *stack)
-{
-    const struct kernel_step step = step_of(lane->exec, v);
-    const bool is_last = is_last_shard(lane, v);
-
-    for (int i = begin; i < end; i++) {
-        const struct instruction *next = &plan->instructions[i];
-        if (next->before)
-            TRY(lane_await_params(lane, next->before));
-        if (next->takes)
-            TRY(hold_take(lane, next->takes, i >= plan->n_forward));
-        if (next->awaits)
-            TRY(lane_await_tables(lane, next->awaits));
-        if (next->begins)
-            TRY(release_make_room(lane, next->begins));
-        TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &step));
-        if (next->leaves)
-            hold_leave(lane, next->leaves);
-        if (next->fills)
-            lane_give_table(lane, next->fills - 1);
-        if (next->after && !lane->exec->config.privacy && !pipe_adds_later(lane->exec)) {
-            add_along_tree(lane, stack, next->after);
-            if (is_last) {
-                TRY(announce(lane, next->after));
-                TRY(lane_sync(lane, 0));
-                release_summed(lane);
-            }
-        }
+    point_to_shard(lane, v, tree_stack_push(stack, exec->tree_first + v));
+    if (shard.plan) {
+        lane->plan = shard.plan;
+        return shard;
     }
-    return STATUS_OK;
-}
-
-/* A sample's gradient is clipped as a whole, when all of it is known. */
-static enum status end_private_shard(struct lane *lane, uint64_t buckets, int64_t v,
-                                     const struct tree_stack *stack)
-{
-    privacy_clip(lane, step_of(lane->exec, v).inv_batch);
-    add_along_tree(lane, stack, buckets);
-    return is_last_shard(lane, v) ? announce(lane, buckets) : STATUS_OK;
+    *(float *)lane->bases[BASE_LOSS] = 0;
+    *(float *)lane->bases[BASE_CORRECT] = 0;
+    return shard;
 }
 
 static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *stack)
 {
-    const struct exec *exec = lane->exec;
-    const uint64_t all =
-        exec->buckets.count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << exec->buckets.count) - 1;
-    const struct plan *plan = lane_plan_of(lane, v);
+    const struct program *program = lane->exec->program;
+    const struct lane_shard shard = lane_begin_shard(lane, v, stack);
 
-    lane_point_to_shard(lane, v, tree_stack_push(stack, exec->tree_first + v));
-    if (plan) {
-        lane->plan = plan;
+    if (shard.plan)
         hold_enter_round(lane, v - lane->first);
-        TRY(lane_run_range(lane, plan, 0, plan->n_instructions, v, stack));
-        if (exec->config.privacy)
-            TRY(end_private_shard(lane, all, v, stack));
-    } else {
-        TRY(lane_leave_empty(lane, all, v, stack));
-    }
+    TRY(lane_run_tasks(lane, program->once_end, program->segment[program->n_segments], &shard));
     while (tree_stack_can_add(stack))
         tree_stack_add(stack);
     return STATUS_OK;
@@ -296,6 +157,7 @@ static enum status run_all(struct lane *lane)
 
     if (lane->exec->pipe)
         return pipe_run_step(lane);
+    TRY(lane_run_tasks(lane, 0, lane->exec->program->once_end, NULL));
     tree_stack_init(&stack, lane->exec->tree_shards);
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         TRY(run_shard(lane, v, &stack));
@@ -306,11 +168,7 @@ static enum status run_shards(struct lane *lane)
 {
     lane->next_task = 0;
     lane->numbers = lane->exec->numbers;
-    lane->next_gather = 0;
     lane->announced = 0;
-    for (int64_t v = lane->first; v < lane->first + lane->count; v++)
-        TRY(copy_input_factor(lane, v));
-    TRY(lane_join(lane));
     TRY(run_all(lane));
     TRY(lane_sync(lane, lane->exec->program->n_tasks));
     release_summed(lane);

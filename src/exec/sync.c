@@ -87,6 +87,8 @@ static enum status do_work(struct lane *lane, int number, const struct sync_row 
         return STATUS_OK;
     if (does(task, TASK_UPDATE))
         exec_meet(lane->exec, "done");
+    else if (number == lane->exec->program->direction_norm)
+        exec_meet(lane->exec, "directed");
     else if (row->point)
         exec_meet(lane->exec, row->point);
     lane_signal(lane, number);
@@ -120,8 +122,17 @@ static enum status run_task(struct lane *lane, int number)
 }
 
 /* What a lane that waits for a task is told to wait for. */
-static const char *name_of_wait(const struct exec *exec, const struct task *task)
+static const char *name_of_wait(const struct exec *exec, const struct task *task,
+                                bool is_last_step)
 {
+    if (task->gather >= 0)
+        return "shard_gather of batch statistics";
+    if (task->kind == TASK_COPY)
+        return "all_gather of samples";
+    if (task->kind == TASK_COLUMNS)
+        return "all_gather of a layer's columns";
+    if (is_last_step && task->bucket >= 0)
+        return "all_gather of parameters";
     if (task->kind == TASK_NORM)
         return task->note ? "all_reduce of directions' norms"
                           : "all_reduce of the gradient's norm";
@@ -143,11 +154,19 @@ static enum status await_task(struct lane *lane, const struct task *task, bool m
         if (!must)
             return STATUS_OK;
         exec_meet(exec, "wait");
-        TRY(exec_wait_until(exec, lane, wait->task, exec_target(exec, wait->task, step),
-                            name_of_wait(exec, &exec->program->tasks[wait->task])));
+        TRY(exec_wait_until(
+            exec, lane, wait->task, exec_target(exec, wait->task, step),
+            name_of_wait(exec, &exec->program->tasks[wait->task], wait->is_last_step)));
     }
     *ready = true;
     return STATUS_OK;
+}
+
+enum status lane_await(struct lane *lane, const struct task *task)
+{
+    bool is_ready;
+
+    return await_task(lane, task, true, &is_ready);
 }
 
 enum status lane_sync(struct lane *lane, int end)

@@ -43,8 +43,11 @@ static bool can_signal(const struct task *task)
     const bool is_kept_reduce =
         task->kind == TASK_ALL_REDUCE && task->bucket >= 0 && !(task->does & update);
 
-    return task->kind != TASK_COMPUTE && task->kind != TASK_DIRECTION && !is_kept_sum &&
-           !is_kept_reduce && !task->is_on_demand;
+    const uint32_t uncounted = 1U << TASK_COMPUTE | 1U << TASK_SEND | 1U << TASK_RECEIVE |
+                               1U << TASK_TENSOR | 1U << TASK_CLIP | 1U << TASK_DIRECTION;
+
+    return !(uncounted >> task->kind & 1) && !is_kept_sum && !is_kept_reduce &&
+           !task->is_on_demand;
 }
 
 static enum status add_wait(struct connecting *c, int task, struct wait wait)
@@ -72,14 +75,24 @@ static enum status add_wait(struct connecting *c, int task, struct wait wait)
     return STATUS_OK;
 }
 
+/* Lanes count an accumulation at the end of their last shard: what a shard runs in the same step cannot
+ * wait for it. */
+static bool is_too_late(const struct task *counted, const struct task *waiting,
+                        bool is_last_step)
+{
+    return counted->kind == TASK_ACCUMULATE && waiting->place == PLACE_LANE && !is_last_step;
+}
+
 /* The first task that is counted, from `from` on, after which all members have done `from`. */
-static int signal_after(const struct connecting *c, int from, int end)
+static int signal_after(const struct connecting *c, int from, int waiting, bool is_last_step)
 {
     const struct program *program = c->program;
+    const int end = is_last_step ? program->n_tasks : waiting;
 
     for (int s = from; s < end; s++) {
         const struct task *task = &program->tasks[s];
-        if (!can_signal(task) || is_lane(task) != is_lane(&program->tasks[from]))
+        if (!can_signal(task) || is_lane(task) != is_lane(&program->tasks[from]) ||
+            is_too_late(task, &program->tasks[waiting], is_last_step))
             continue;
         if (s == from || order_is_done(&c->order, from, s))
             return s;
@@ -95,7 +108,7 @@ static enum status put_after(struct connecting *c, int a, int b, bool is_last_st
     struct wait wait = { .task = a, .is_last_step = is_last_step, .is_local = is_local };
 
     if (!is_local)
-        wait.task = signal_after(c, a, is_last_step ? program->n_tasks : b);
+        wait.task = signal_after(c, a, b, is_last_step);
     if (wait.task < 0) {
         struct strbuf first, second;
         strbuf_init(&first, 128);

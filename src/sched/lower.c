@@ -20,29 +20,9 @@
 
 #include "base/mem.h"
 #include "graph/op.h"
-#include "pass/pass.h"
+#include "sched/lowering.h"
 
 enum { ALL = -1 }; /* of rails: every one */
-
-/* What the graph says of a bucket. */
-struct bucket_facts {
-    bool is_factored, is_rows, is_served, is_average, is_pushed, is_held, is_updated;
-    int first, last; /* nodes that touch it, of those that shards run */
-};
-
-/* A lowering under way. */
-struct lowering {
-    const struct graph *graph;
-    const struct lower_config *config;
-    struct program *program;
-    int capacity;
-    int *bucket_of; /* of each value that is flat; -1: of none */
-    struct bucket_facts facts[GRAPH_NODE_IN];
-    bool clips, adapts, directs;
-    bool has_computed; /* there is a computation already */
-    int *gather_of;    /* of each node that gathers tables: its number; -1: it is none */
-    bool *makes_loss;  /* of each node: a loss, or a count of labels met */
-};
 
 static bool uses_norms(const struct lowering *l)
 {
@@ -57,87 +37,10 @@ static bool is_compressed(const struct lowering *l, int b)
            !f->is_rows && !f->is_served && !f->is_average;
 }
 
-/* Is the bucket's sum made from records of all shards? */
-static bool is_gathered(const struct lowering *l, int b)
-{
-    return l->facts[b].is_factored || l->facts[b].is_rows;
-}
-
-/* Tasks ---------------------------------------------------------------------------------- */
-
-/* Adds a task whose members are all lanes of the node; the caller changes that where it is not so. */
-static struct task *add(struct lowering *l, enum task_kind kind, enum task_medium medium,
-                        enum task_place place, int bucket)
-{
-    struct program *program = l->program;
-    const struct lower_topology *t = &l->config->topology;
-    const bool is_net = place == PLACE_NET;
-
-    BUG_ON(program->n_tasks == l->capacity);
-    struct task *task = &program->tasks[program->n_tasks++];
-    *task = (struct task){ .kind = kind,
-                           .does = 1U << kind,
-                           .medium = medium,
-                           .place = place,
-                           .bucket = bucket,
-                           .gather = -1,
-                           .stride = 1,
-                           .rail = -1,
-                           .members = is_net ? t->rails : t->lanes * t->node_ranks,
-                           .increment = 1,
-                           .signal = -1 };
-    return task;
-}
-
-static int number_of(const struct lowering *l, const struct task *task)
-{
-    return (int)(task - l->program->tasks);
-}
-
-/* One rail alone runs it. */
-static void give_to_rail(struct task *task, int rail)
-{
-    task->rail = rail;
-    task->members = 1;
-}
-
-static void touch(struct task *task, enum memory_kind memory, int index, enum reach reach,
-                  enum partition partition, bool is_write)
-{
-    for (int i = 0; i < task->n_accesses; i++) {
-        struct access *a = &task->accesses[i];
-        if (a->memory == memory && a->index == index && a->reach == reach &&
-            a->partition == partition && a->is_write == is_write)
-            return;
-    }
-    BUG_ON(task->n_accesses == TASK_ACCESSES);
-    task->accesses[task->n_accesses++] = (struct access){ .memory = memory,
-                                                          .index = index,
-                                                          .part = -1,
-                                                          .reach = reach,
-                                                          .partition = partition,
-                                                          .is_write = is_write };
-}
-
-static void reads_all(struct task *task, enum memory_kind memory, int index)
-{
-    touch(task, memory, index, REACH_ALL, PARTITION_LANE, false);
-}
-
-static void reads_own(struct task *task, enum memory_kind memory, int index, enum partition by)
-{
-    touch(task, memory, index, REACH_OWN, by, false);
-}
-
-static void writes_own(struct task *task, enum memory_kind memory, int index, enum partition by)
-{
-    touch(task, memory, index, REACH_OWN, by, true);
-}
-
 /* Squares of a bucket's gradient or parameters (index 0), or of its direction (1). */
 static void writes_squares(struct task *task, int index, enum partition by)
 {
-    writes_own(task, MEMORY_SQUARES, index, by);
+    lower_writes_own(task, MEMORY_SQUARES, index, by);
     task->accesses[task->n_accesses - 1].part = task->bucket;
 }
 
@@ -145,287 +48,6 @@ static void writes_squares(struct task *task, int index, enum partition by)
 static enum partition partition_of(const struct task *task)
 {
     return task->place == PLACE_NET ? PARTITION_RAIL : PARTITION_BLOCK;
-}
-
-/* Read --------------------------------------------------------------------------------------- */
-
-static bool is_of_shards(const struct lowering *l, const struct node *node)
-{
-    return node->op->split[0] != SPLIT_WHOLE && !node->op->is_view &&
-           pass_is_local(&l->config->pipeline, node->stage) && node->op != &op_all_gather &&
-           (node->phase < PHASE_REDUCE || node->op == &op_rows_sort);
-}
-
-static const struct value *source_of(const struct value *value)
-{
-    while (value->maker && (value->maker->op->is_view || value->maker->op == &op_all_gather))
-        value = value->maker->in[0];
-    return value;
-}
-
-/* The bucket that a value lies in, as parameter or gradient; -1: none. */
-static int bucket_at(const struct lowering *l, const struct value *value)
-{
-    return value->flat ? l->bucket_of[value->flat->id] : -1;
-}
-
-static enum status read_buckets(struct lowering *l)
-{
-    const struct graph *graph = l->graph;
-
-    TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *l->bucket_of, &l->bucket_of));
-    for (int i = 0; i < graph_value_count(graph); i++)
-        l->bucket_of[i] = -1;
-    for (int b = 0; b < l->program->n_buckets; b++) {
-        const struct value *flats[] = { pass_bucket_value(graph, b, "param"),
-                                        pass_bucket_value(graph, b, "grad") };
-        for (size_t i = 0; i < sizeof flats / sizeof *flats; i++) {
-            if (flats[i])
-                l->bucket_of[flats[i]->id] = b;
-        }
-        l->facts[b].first = l->facts[b].last = -1;
-    }
-    return STATUS_OK;
-}
-
-static void touch_bucket(struct lowering *l, int b, int node)
-{
-    struct bucket_facts *f = &l->facts[b];
-
-    f->first = f->first < 0 || node < f->first ? node : f->first;
-    f->last = node > f->last ? node : f->last;
-}
-
-/* A node's place in running order; -1: it has none. */
-static int node_at(const struct lowering *l, const struct node *node)
-{
-    for (int n = 0; n < graph_node_count(l->graph); n++) {
-        if (graph_node(l->graph, n) == node)
-            return n;
-    }
-    return -1;
-}
-
-/* What the sum of a bucket is made from, where that is no gradient of its own. */
-static void read_sources(struct lowering *l, const struct node *sum)
-{
-    for (int i = 0; i < sum->n_in; i++) {
-        const int n = node_at(l, source_of(sum->in[i])->maker);
-        if (n >= 0)
-            touch_bucket(l, sum->attrs.bucket, n);
-    }
-}
-
-static void read_whole_node(struct lowering *l, const struct node *node)
-{
-    struct bucket_facts *f = &l->facts[node->attrs.bucket];
-
-    if (node->op == &op_factor_sum) {
-        f->is_factored = true;
-        read_sources(l, node);
-    } else if (node->op == &op_row_sum) {
-        f->is_served = node->attrs.served && !l->config->gives;
-        f->is_rows = !f->is_served;
-        read_sources(l, node);
-    } else if (node->op == &op_push) {
-        f->is_pushed = true;
-    } else if (node->op == &op_all_gather && node->phase < PHASE_REDUCE) {
-        f->is_held = l->config->topology.nodes > 1;
-    } else if (node->op == &op_clip_norm) {
-        l->clips = !l->config->gives; /* else servers clip */
-    } else if (node->op == &op_trust_ratio) {
-        l->adapts = true;
-    } else if (node->op == &op_lamb_direction) {
-        l->directs = true;
-    } else if (node->op == &op_average_update) {
-        f->is_average = true;
-    } else if (node->op == &op_shard_sum && node->in[0]->kind != VALUE_FLAT) {
-        const int n = node_at(l, node->in[0]->maker);
-        if (n >= 0)
-            l->makes_loss[n] = true;
-    }
-}
-
-static void read_shard_node(struct lowering *l, const struct node *node, int n)
-{
-    for (int i = 0; i < node->n_in; i++) {
-        const struct value *in = source_of(node->in[i]);
-        const int b = in->kind == VALUE_PARAM ? bucket_at(l, in) : -1;
-        if (b >= 0)
-            touch_bucket(l, b, n);
-    }
-    for (int i = 0; i < node->n_out; i++) {
-        const int b = bucket_at(l, node->out[i]);
-        if (b >= 0)
-            touch_bucket(l, b, n);
-    }
-}
-
-static enum status read_graph(struct lowering *l)
-{
-    const int count = graph_node_count(l->graph);
-    int gathers = 0;
-
-    TRY(read_buckets(l));
-    TRY(mem_alloc((size_t)count + 1, sizeof *l->gather_of, &l->gather_of));
-    TRY(mem_alloc((size_t)count + 1, sizeof *l->makes_loss, &l->makes_loss));
-    for (int n = 0; n < count; n++) {
-        const struct node *node = graph_node(l->graph, n);
-        l->gather_of[n] = node->op->meets ? gathers++ : -1;
-        if (is_of_shards(l, node))
-            read_shard_node(l, node, n);
-    }
-    for (int n = 0; n < count; n++) {
-        const struct node *node = graph_node(l->graph, n);
-        if (node->op->split[0] == SPLIT_WHOLE)
-            read_whole_node(l, node);
-    }
-    l->program->n_gathers = gathers;
-    /* Buckets are summed in their order: none is final before one with a smaller number. */
-    for (int b = 1; b < l->program->n_buckets; b++) {
-        if (l->facts[b].last < l->facts[b - 1].last)
-            l->facts[b].last = l->facts[b - 1].last;
-    }
-    TRY(mem_alloc((size_t)gathers + 1, sizeof *l->program->made, &l->program->made));
-    return mem_alloc((size_t)gathers + 1, sizeof *l->program->gathered, &l->program->gathered);
-}
-
-/* Compute ------------------------------------------------------------------------------------ */
-
-/* Does a range of nodes make a loss, or a count of labels met? */
-static bool makes_loss(const struct lowering *l, int first, int end)
-{
-    for (int n = first; n < end; n++) {
-        if (l->makes_loss[n])
-            return true;
-    }
-    return false;
-}
-
-/* Buckets of which node n is the first to read parameters or to write gradients, or the last. */
-static void touch_buckets(const struct lowering *l, struct task *task, int first, int end)
-{
-    for (int b = 0; b < l->program->n_buckets; b++) {
-        const struct bucket_facts *f = &l->facts[b];
-        if (f->first < first || f->first >= end)
-            continue;
-        reads_all(task, MEMORY_PARAM, b);
-        if (is_gathered(l, b) || f->is_served)
-            writes_own(task, MEMORY_RECORD, b, PARTITION_LANE);
-        else
-            writes_own(task, MEMORY_GRADIENT, b, PARTITION_LANE);
-    }
-}
-
-/* Does a computation begin anew before node n? Where it first touches a bucket, or reads a table. */
-static bool begins_at(const struct lowering *l, int n)
-{
-    const struct node *node = graph_node(l->graph, n);
-
-    for (int b = 0; b < l->program->n_buckets; b++) {
-        if (l->facts[b].first == n)
-            return true;
-    }
-    return l->gather_of[n] >= 0 || node->op->meets;
-}
-
-static bool ends_after(const struct lowering *l, int n)
-{
-    for (int b = 0; b < l->program->n_buckets; b++) {
-        if (l->facts[b].last == n)
-            return true;
-    }
-    return false;
-}
-
-static void add_range(struct lowering *l, int first, int end, int reads_gather)
-{
-    bool is_empty = true;
-
-    for (int n = first; n < end && is_empty; n++)
-        is_empty = !is_of_shards(l, graph_node(l->graph, n));
-    if (is_empty)
-        return;
-    struct task *task = add(l, TASK_COMPUTE, MEDIUM_NONE, PLACE_LANE, -1);
-    task->first_node = first;
-    task->end_node = end;
-    touch_buckets(l, task, first, end);
-    /* A rank writes its flags before its lanes' first computation. */
-    if (makes_loss(l, first, end) || !l->has_computed)
-        writes_own(task, MEMORY_LOSS, 0, PARTITION_LANE);
-    l->has_computed = true;
-    if (reads_gather >= 0)
-        reads_all(task, MEMORY_TABLE, reads_gather);
-}
-
-/* Lanes have added the gradients of a bucket along the tree, or written its records. */
-static void add_accumulate(struct lowering *l, int b)
-{
-    struct task *task = add(l, TASK_ACCUMULATE, MEDIUM_NONE, PLACE_LANE, b);
-    const bool is_record = is_gathered(l, b) || l->facts[b].is_served;
-
-    writes_own(task, is_record ? MEMORY_RECORD : MEMORY_GRADIENT, b, PARTITION_LANE);
-    if (l->config->gives && l->config->is_direct && !is_gathered(l, b)) {
-        /* Each lane hands over its own sums; the client sends them when the last lane has. */
-        task->does |= 1U << TASK_PUSH;
-        task->medium = MEDIUM_SERVER;
-    }
-    l->program->announced[b] = l->program->ready[b] = number_of(l, task);
-}
-
-/* All shards' tables of a gather: the next computation reads them. */
-static void add_gather(struct lowering *l, int g)
-{
-    struct task *task = add(l, TASK_ALL_GATHER, MEDIUM_SHARED, PLACE_LANE, -1);
-
-    task->gather = g;
-    task->note = "batch statistics";
-    writes_own(task, MEMORY_TABLE, g, PARTITION_LANE);
-    l->program->made[g] = l->program->gathered[g] = number_of(l, task);
-    if (l->config->topology.nodes == 1)
-        return;
-    task = add(l, TASK_ALL_GATHER, MEDIUM_MESSAGES, PLACE_NET, -1);
-    task->gather = g;
-    task->note = "batch statistics";
-    give_to_rail(task, 0);
-    reads_all(task, MEMORY_TABLE, g);
-    touch(task, MEMORY_TABLE, g, REACH_ALL, PARTITION_RAIL, true);
-    l->program->gathered[g] = number_of(l, task);
-}
-
-static void lower_compute(struct lowering *l)
-{
-    const int count = graph_node_count(l->graph);
-    int begin = 0, gather = -1;
-
-    for (int n = 0; n < count; n++) {
-        const struct node *node = graph_node(l->graph, n);
-        if (begins_at(l, n) && n > begin) {
-            add_range(l, begin, n, gather);
-            begin = n;
-            gather = -1;
-        }
-        if (node->op->meets) {
-            add_gather(l, l->gather_of[n]);
-            gather = l->gather_of[n];
-            begin = n + 1;
-            continue;
-        }
-        if (!ends_after(l, n))
-            continue;
-        add_range(l, begin, n + 1, gather);
-        begin = n + 1;
-        gather = -1;
-        for (int b = 0; b < l->program->n_buckets; b++) {
-            if (l->facts[b].last == n)
-                add_accumulate(l, b);
-        }
-    }
-    add_range(l, begin, count, gather);
-    for (int b = 0; b < l->program->n_buckets; b++) { /* of another stage's nodes */
-        if (l->program->announced[b] < 0)
-            add_accumulate(l, b);
-    }
 }
 
 /* Parameters in parts ------------------------------------------------------------------------ */
@@ -436,10 +58,10 @@ static void lower_unshard(struct lowering *l)
     for (int b = 0; b < l->program->n_buckets; b++) {
         if (!l->facts[b].is_held)
             continue;
-        struct task *task = add(l, TASK_UNSHARD, MEDIUM_MESSAGES, PLACE_NET, b);
+        struct task *task = lower_add(l, TASK_UNSHARD, MEDIUM_MESSAGES, PLACE_NET, b);
         task->note = "as often as it is read";
-        reads_own(task, MEMORY_PARAM, b, PARTITION_RAIL);
-        l->program->unshard[b] = number_of(l, task);
+        lower_reads_own(task, MEMORY_PARAM, b, PARTITION_RAIL);
+        l->program->unshard[b] = lower_number(l, task);
     }
 }
 
@@ -454,7 +76,7 @@ static bool is_of_lane_rows(const struct lowering *l, const struct task *task)
 /* A summed gradient is kept with the squares of its blocks, where norms are needed. */
 static void keep_sum(const struct lowering *l, struct task *task, int b)
 {
-    writes_own(task, MEMORY_SUM, b, partition_of(task));
+    lower_writes_own(task, MEMORY_SUM, b, partition_of(task));
     if (uses_norms(l))
         writes_squares(task, is_of_lane_rows(l, task) ? 2 : 0, partition_of(task));
 }
@@ -466,29 +88,29 @@ static void sum_on_lanes(struct lowering *l, int b)
     const enum task_kind kind = f->is_factored ? TASK_SUM_FACTORS
                                 : f->is_rows   ? TASK_SUM_ROWS
                                                : TASK_REDUCE_SCATTER;
-    struct task *task = add(l, kind, MEDIUM_SHARED, PLACE_LANE_SYNC, b);
+    struct task *task = lower_add(l, kind, MEDIUM_SHARED, PLACE_LANE_SYNC, b);
 
-    reads_all(task, is_gathered(l, b) ? MEMORY_RECORD : MEMORY_GRADIENT, b);
+    lower_reads_all(task, lower_is_gathered(l, b) ? MEMORY_RECORD : MEMORY_GRADIENT, b);
     if (l->config->gives) {
         task->does |= 1U << TASK_PUSH; /* by the last lane that has summed */
         task->medium = MEDIUM_SERVER;
-        writes_own(task, MEMORY_SUM, b, PARTITION_BLOCK);
+        lower_writes_own(task, MEMORY_SUM, b, PARTITION_BLOCK);
         return;
     }
     keep_sum(l, task, b);
     if (l->config->releases)
-        l->program->summed[b] = number_of(l, task);
+        l->program->summed[b] = lower_number(l, task);
 }
 
 /* Records of all nodes' shards come here, and lanes proceed as on one machine. */
 static void gather_records(struct lowering *l, int b)
 {
-    struct task *task = add(l, TASK_ALL_GATHER, MEDIUM_MESSAGES, PLACE_NET, b);
+    struct task *task = lower_add(l, TASK_ALL_GATHER, MEDIUM_MESSAGES, PLACE_NET, b);
 
     task->note = l->facts[b].is_factored ? "factors" : "sparse rows";
-    give_to_rail(task, 0);
-    touch(task, MEMORY_RECORD, b, REACH_ALL, PARTITION_RAIL, true);
-    l->program->ready[b] = number_of(l, task);
+    lower_give_to_rail(task, 0);
+    lower_touch(task, MEMORY_RECORD, b, REACH_ALL, PARTITION_RAIL, true);
+    l->program->ready[b] = lower_number(l, task);
 }
 
 /* Partial sums of nodes go to the rail that owns a part, or compressed to all, or rows to owners. */
@@ -498,15 +120,15 @@ static void sum_on_net(struct lowering *l, int b)
     const enum task_kind kind = is_served             ? TASK_PUSH
                                 : is_compressed(l, b) ? TASK_ALL_REDUCE
                                                       : TASK_REDUCE_SCATTER;
-    struct task *task = add(l, kind, MEDIUM_MESSAGES, PLACE_NET, b);
+    struct task *task = lower_add(l, kind, MEDIUM_MESSAGES, PLACE_NET, b);
 
     if (is_served)
-        give_to_rail(task, 0);
+        lower_give_to_rail(task, 0);
     else if (is_compressed(l, b))
-        give_to_rail(task, b % l->config->topology.rails);
+        lower_give_to_rail(task, b % l->config->topology.rails);
     task->note = is_served ? "sparse rows" : is_compressed(l, b) ? "compressed" : NULL;
-    reads_all(task, is_served ? MEMORY_RECORD : MEMORY_GRADIENT, b);
-    writes_own(task, MEMORY_SENDS, b, PARTITION_RAIL);
+    lower_reads_all(task, is_served ? MEMORY_RECORD : MEMORY_GRADIENT, b);
+    lower_writes_own(task, MEMORY_SENDS, b, PARTITION_RAIL);
     keep_sum(l, task, b);
 }
 
@@ -515,16 +137,16 @@ static void lower_release(struct lowering *l, int b)
 {
     if (!l->config->releases || is_compressed(l, b))
         return;
-    struct task *task = add(l, TASK_BARRIER, MEDIUM_MESSAGES, PLACE_NET, b);
+    struct task *task = lower_add(l, TASK_BARRIER, MEDIUM_MESSAGES, PLACE_NET, b);
     task->note = "gradients are sent";
-    reads_own(task, MEMORY_SENDS, b, PARTITION_RAIL);
-    l->program->summed[b] = number_of(l, task);
+    lower_reads_own(task, MEMORY_SENDS, b, PARTITION_RAIL);
+    l->program->summed[b] = lower_number(l, task);
 }
 
 static void lower_sum(struct lowering *l, int b)
 {
     const bool on_net =
-        l->config->topology.nodes > 1 && !is_gathered(l, b) && !l->config->gives;
+        l->config->topology.nodes > 1 && !lower_is_gathered(l, b) && !l->config->gives;
 
     if (on_net) {
         sum_on_net(l, b);
@@ -532,7 +154,7 @@ static void lower_sum(struct lowering *l, int b)
     }
     if (l->config->topology.nodes > 1)
         gather_records(l, b);
-    if (!l->config->gives || !l->config->is_direct || is_gathered(l, b))
+    if (!l->config->gives || !l->config->is_direct || lower_is_gathered(l, b))
         sum_on_lanes(l, b);
 }
 
@@ -540,7 +162,7 @@ static void lower_sum(struct lowering *l, int b)
 
 static bool is_on_net(const struct lowering *l, int b)
 {
-    return l->config->topology.nodes > 1 && !is_gathered(l, b);
+    return l->config->topology.nodes > 1 && !lower_is_gathered(l, b);
 }
 
 /* The rail that a bucket's tasks belong to; ALL: every rail has its own part. */
@@ -553,11 +175,11 @@ static int rail_of(const struct lowering *l, int b)
 
 static struct task *add_update_task(struct lowering *l, enum task_kind kind, int b)
 {
-    struct task *task = add(l, kind, is_on_net(l, b) ? MEDIUM_NONE : MEDIUM_SHARED,
-                            is_on_net(l, b) ? PLACE_NET : PLACE_LANE_SYNC, b);
+    struct task *task = lower_add(l, kind, is_on_net(l, b) ? MEDIUM_NONE : MEDIUM_SHARED,
+                                  is_on_net(l, b) ? PLACE_NET : PLACE_LANE_SYNC, b);
 
     if (is_on_net(l, b) && rail_of(l, b) != ALL)
-        give_to_rail(task, rail_of(l, b));
+        lower_give_to_rail(task, rail_of(l, b));
     return task;
 }
 
@@ -576,15 +198,15 @@ static void lower_update(struct lowering *l, int b)
     struct task *task = add_update_task(l, TASK_UPDATE, b);
     const enum partition by = partition_of(task);
 
-    reads_own(task, MEMORY_SUM, b, by);
-    writes_own(task, MEMORY_PARAM, b, by);
-    writes_own(task, MEMORY_STATE, b, by);
+    lower_reads_own(task, MEMORY_SUM, b, by);
+    lower_writes_own(task, MEMORY_PARAM, b, by);
+    lower_writes_own(task, MEMORY_STATE, b, by);
     if (uses_norms(l))
-        reads_all(task, MEMORY_SQUARES, 0);
+        lower_reads_all(task, MEMORY_SQUARES, 0);
     if (uses_norms(l) && l->directs)
-        reads_all(task, MEMORY_SQUARES, 1);
+        lower_reads_all(task, MEMORY_SQUARES, 1);
     if (uses_norms(l) && l->config->topology.nodes > 1 && lanes_keep(l))
-        reads_all(task, MEMORY_SQUARES, 2);
+        lower_reads_all(task, MEMORY_SQUARES, 2);
 }
 
 /* Updated parts go to all. In shared memory that is the wait for the update, and no more. */
@@ -597,12 +219,12 @@ static void lower_all_gather(struct lowering *l, int b)
         task->medium = MEDIUM_MESSAGES;
         if (is_compressed(l, b) || l->facts[b].is_held)
             task->note = "no bytes";
-        writes_own(task, MEMORY_PARAM, b, PARTITION_RAIL);
+        lower_writes_own(task, MEMORY_PARAM, b, PARTITION_RAIL);
         /* It ends when the sends of gradients are over, too. */
-        reads_own(task, MEMORY_SENDS, b, PARTITION_RAIL);
-        reads_all(task, l->facts[b].is_served ? MEMORY_RECORD : MEMORY_GRADIENT, b);
+        lower_reads_own(task, MEMORY_SENDS, b, PARTITION_RAIL);
+        lower_reads_all(task, l->facts[b].is_served ? MEMORY_RECORD : MEMORY_GRADIENT, b);
     }
-    l->program->fresh[b] = number_of(l, task);
+    l->program->fresh[b] = lower_number(l, task);
 }
 
 /* Norms -------------------------------------------------------------------------------------- */
@@ -614,17 +236,17 @@ static int lower_norm(struct lowering *l, int index)
     struct task *task;
 
     if (many && index == 0 && lanes_keep(l)) { /* the net's norm waits for these */
-        task = add(l, TASK_BARRIER, MEDIUM_SHARED, PLACE_LANE_SYNC, -1);
+        task = lower_add(l, TASK_BARRIER, MEDIUM_SHARED, PLACE_LANE_SYNC, -1);
         task->note = "squares of sparse rows";
-        writes_own(task, MEMORY_SQUARES, 2, PARTITION_BLOCK);
+        lower_writes_own(task, MEMORY_SQUARES, 2, PARTITION_BLOCK);
     }
-    task = add(l, TASK_NORM, many ? MEDIUM_MESSAGES : MEDIUM_SHARED,
-               many ? PLACE_NET : PLACE_LANE_SYNC, -1);
+    task = lower_add(l, TASK_NORM, many ? MEDIUM_MESSAGES : MEDIUM_SHARED,
+                     many ? PLACE_NET : PLACE_LANE_SYNC, -1);
     task->note = index ? "of directions" : NULL;
-    writes_own(task, MEMORY_SQUARES, index, many ? PARTITION_RAIL : PARTITION_BLOCK);
+    lower_writes_own(task, MEMORY_SQUARES, index, many ? PARTITION_RAIL : PARTITION_BLOCK);
     if (many && index == 0 && lanes_keep(l))
-        reads_all(task, MEMORY_SQUARES, 2);
-    return number_of(l, task);
+        lower_reads_all(task, MEMORY_SQUARES, 2);
+    return lower_number(l, task);
 }
 
 static void lower_direction(struct lowering *l, int b)
@@ -632,9 +254,9 @@ static void lower_direction(struct lowering *l, int b)
     struct task *task = add_update_task(l, TASK_DIRECTION, b);
     const enum partition by = partition_of(task);
 
-    writes_own(task, MEMORY_SUM, b, by);
-    writes_own(task, MEMORY_STATE, b, by);
-    reads_all(task, MEMORY_SQUARES, 0);
+    lower_writes_own(task, MEMORY_SUM, b, by);
+    lower_writes_own(task, MEMORY_STATE, b, by);
+    lower_reads_all(task, MEMORY_SQUARES, 0);
     writes_squares(task, 1, by);
 }
 
@@ -669,30 +291,17 @@ static void lower_sums_and_updates(struct lowering *l)
     }
 }
 
-/* Servers ------------------------------------------------------------------------------------ */
-
-/* Parameters come from servers before a lane reads them. The client behind the medium answers when it
- * has what the pushes of the last step made. */
-static void lower_pull(struct lowering *l)
-{
-    for (int b = 0; l->config->gives && b < l->program->n_buckets; b++) {
-        struct task *task = add(l, TASK_PULL, MEDIUM_SERVER, PLACE_LANE, b);
-        reads_all(task, MEMORY_PARAM, b);
-        l->program->fresh[b] = number_of(l, task);
-    }
-}
-
 /* Losses and barriers ------------------------------------------------------------------------ */
 
 static void lower_losses(struct lowering *l)
 {
     if (l->config->topology.nodes == 1)
         return;
-    struct task *task = add(l, TASK_ALL_REDUCE, MEDIUM_MESSAGES, PLACE_NET, -1);
+    struct task *task = lower_add(l, TASK_ALL_REDUCE, MEDIUM_MESSAGES, PLACE_NET, -1);
     task->note = "losses and flags";
-    give_to_rail(task, 0);
-    reads_all(task, MEMORY_LOSS, 0);
-    l->program->losses = number_of(l, task);
+    lower_give_to_rail(task, 0);
+    lower_reads_all(task, MEMORY_LOSS, 0);
+    l->program->losses = lower_number(l, task);
 }
 
 static void lower_barriers(struct lowering *l)
@@ -703,14 +312,12 @@ static void lower_barriers(struct lowering *l)
     } rows[BARRIERS] = {
         [BARRIER_SETTLE] = { "ranks settle", true },
         [BARRIER_EVALUATE] = { "evaluation", true },
-        [BARRIER_SAMPLES] = { "samples of all lanes", false },
-        [BARRIER_COLUMNS] = { "columns of a first layer", false },
         [BARRIER_HOSTS] = { "hosts of devices", true },
     };
     const struct lower_topology *t = &l->config->topology;
 
     for (int i = 0; i < BARRIERS; i++) {
-        struct task *task = add(l, TASK_BARRIER, MEDIUM_SHARED, PLACE_LANE, -1);
+        struct task *task = lower_add(l, TASK_BARRIER, MEDIUM_SHARED, PLACE_LANE, -1);
         task->note = rows[i].note;
         task->is_on_demand = true;
         if (rows[i].is_of_ranks) {
@@ -719,7 +326,7 @@ static void lower_barriers(struct lowering *l)
         }
         if (i == BARRIER_EVALUATE)
             task->increment = t->lanes;
-        l->program->barrier[i] = number_of(l, task);
+        l->program->barrier[i] = lower_number(l, task);
     }
 }
 
@@ -762,7 +369,7 @@ static void fuse(struct task *task, const struct task *next)
     task->does |= next->does;
     for (int i = 0; i < next->n_accesses; i++) {
         const struct access *a = &next->accesses[i];
-        touch(task, a->memory, a->index, a->reach, a->partition, a->is_write);
+        lower_touch(task, a->memory, a->index, a->reach, a->partition, a->is_write);
         task->accesses[task->n_accesses - 1].part = a->part;
     }
     if (uses_sum && task->kind != TASK_UPDATE)
@@ -790,6 +397,29 @@ static void renumber(struct program *program, const int *now)
         program->barrier[i] = now[program->barrier[i]];
 }
 
+static bool is_lane_task(const struct task *task)
+{
+    return task->place == PLACE_LANE && !task->is_on_demand;
+}
+
+static void find_segments(struct program *program)
+{
+    int t = 0;
+
+    for (int i = 0; i < program->n_tasks; i++) {
+        if (is_lane_task(&program->tasks[i]) && program->tasks[i].is_once)
+            t = i + 1;
+    }
+    program->once_end = program->segment[0] = t;
+    for (int s = 0; s < program->n_segments; s++) {
+        program->segment[s + 1] = program->segment[s];
+        for (int i = program->once_end; i < program->n_tasks; i++) {
+            if (is_lane_task(&program->tasks[i]) && program->tasks[i].segment == s)
+                program->segment[s + 1] = i + 1;
+        }
+    }
+}
+
 static enum status fuse_tasks(struct lowering *l)
 {
     struct program *program = l->program;
@@ -806,6 +436,7 @@ static enum status fuse_tasks(struct lowering *l)
     }
     program->n_tasks = kept;
     renumber(program, now);
+    find_segments(program);
     mem_free(now);
     return STATUS_OK;
 }
@@ -815,7 +446,7 @@ static enum status fuse_tasks(struct lowering *l)
 static enum status create(const struct graph *graph, struct lowering *l)
 {
     struct program *program;
-    int gathers = 0;
+    int gathers = 0, cuts = 0;
 
     TRY(mem_alloc(1, sizeof *program, &program));
     l->program = program;
@@ -824,19 +455,25 @@ static enum status create(const struct graph *graph, struct lowering *l)
     for (int b = 0; b < GRAPH_NODE_IN; b++)
         program->ready[b] = program->fresh[b] = program->summed[b] = program->unshard[b] =
             program->announced[b] = -1;
-    for (int n = 0; n < graph_node_count(graph); n++)
-        gathers += graph_node(graph, n)->op->meets;
-    /* A bucket has a dozen tasks at most, two computations among them; a gather three. */
-    l->capacity = 16 * program->n_buckets + 4 * gathers + BARRIERS + 16;
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        gathers += node->op->meets;
+        cuts += node->op->moves || node->op->talks;
+        for (int i = 0; i < node->n_in; i++)
+            cuts += node->in[i]->maker && node->in[i]->maker->op->meets;
+    }
+    /* A bucket has a dozen tasks at most, three computations among them; a gather three; a node that is
+     * a task of its own has a computation before it. */
+    l->capacity =
+        20 * program->n_buckets + 4 * gathers + 2 * cuts + BARRIERS + 4 * PIPE_CHUNKS + 16;
     return mem_alloc((size_t)l->capacity, sizeof *program->tasks, &program->tasks);
 }
 
 static enum status lower_step(struct lowering *l)
 {
-    TRY(read_graph(l));
+    TRY(lower_read(l));
     lower_unshard(l);
-    lower_pull(l);
-    lower_compute(l);
+    lower_lanes(l);
     lower_sums_and_updates(l);
     lower_losses(l);
     return STATUS_OK;
@@ -858,6 +495,7 @@ enum status program_lower(const struct graph *graph, const struct lower_config *
         status = program_connect(l.program);
     mem_free(l.bucket_of);
     mem_free(l.gather_of);
+    mem_free(l.table_of);
     mem_free(l.makes_loss);
     if (status != STATUS_OK) {
         program_destroy(l.program);

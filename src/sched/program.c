@@ -20,6 +20,12 @@ const char *task_kind_name(enum task_kind kind)
 {
     static const char *const names[TASK_KINDS] = {
         [TASK_COMPUTE] = "compute",
+        [TASK_COPY] = "copy",
+        [TASK_COLUMNS] = "columns",
+        [TASK_SEND] = "send",
+        [TASK_RECEIVE] = "receive",
+        [TASK_TENSOR] = "tensor",
+        [TASK_CLIP] = "clip",
         [TASK_ACCUMULATE] = "accumulate",
         [TASK_REDUCE_SCATTER] = "reduce_scatter",
         [TASK_SUM_FACTORS] = "sum_factors",
@@ -75,8 +81,10 @@ void task_print_name(const struct task *task, struct strbuf *out)
         strbuf_printf(out, " bucket %d", task->bucket);
     if (task->gather >= 0)
         strbuf_printf(out, " table %d", task->gather);
-    if (task->kind == TASK_COMPUTE)
+    if (task->end_node > task->first_node + 1)
         strbuf_printf(out, " nodes %d to %d", task->first_node, task->end_node - 1);
+    else if (task->end_node > 0)
+        strbuf_printf(out, " node %d", task->first_node);
     if (task->note)
         strbuf_printf(out, " (%s)", task->note);
 }

@@ -9,7 +9,9 @@
  * a medium and a place. All members of a place run the task, each on its own part:
  *
  *   place            members
- *   PLACE_LANE       every lane of the node, in program order, while it computes its shards
+ *   PLACE_LANE       every lane of the node, in program order: tasks with `is_once` once, then the
+ *                    others for each of its shards; a pipeline's stage for each action of its
+ *                    schedule those of one segment
  *   PLACE_LANE_SYNC  every lane of the node, in program order, as soon as dependencies allow:
  *                    between computations of its last shard, or after it
  *   PLACE_NET        the inter-node threads of the node's rails, in any order that dependencies allow
@@ -37,9 +39,16 @@
 #include "base/status.h"
 #include "base/strbuf.h"
 #include "graph/graph.h"
+#include "pass/schedule.h"
 
 enum task_kind {
     TASK_COMPUTE, /* nodes [first_node, end_node) of the graph, for each of a lane's shards */
+    TASK_COPY,    /* samples that are a factor of a gradient go to the shards' records */
+    TASK_COLUMNS, /* a lane's columns of a first layer, for the samples of all shards */
+    TASK_SEND,    /* an activation, or its gradient, goes to another stage of a pipeline */
+    TASK_RECEIVE, /* and comes from one */
+    TASK_TENSOR,  /* ranks that share a layer exchange activations */
+    TASK_CLIP,    /* DP-SGD: a sample's gradient is clipped as a whole */
     TASK_ACCUMULATE, /* adds a shard's gradients to the lane's partial sums, along the tree */
     TASK_REDUCE_SCATTER, /* sums the partial sums of all lanes; each member keeps its part */
     TASK_SUM_FACTORS,    /* makes the sum of x^T dy over all shards, each member some rows */
@@ -110,7 +119,9 @@ struct task {
     int stride, rail;
     int members;              /* that is so many */
     int increment;            /* of the counter, by each */
-    int first_node, end_node; /* TASK_COMPUTE: of the graph */
+    int first_node, end_node; /* of the graph: what PLACE_LANE tasks run of it; else 0 */
+    int segment; /* of a pipeline: forward of chunk 0, 1, ..., then backward of the last, ..., 0 */
+    bool is_once; /* PLACE_LANE: once a step, before the shards; else once a shard */
     int n_accesses;
     struct access accesses[TASK_ACCESSES];
     int first_wait, n_waits; /* in program->waits */
@@ -131,8 +142,6 @@ struct wait {
 enum program_barrier {
     BARRIER_SETTLE,   /* ranks, between steps */
     BARRIER_EVALUATE, /* ranks, after an evaluation */
-    BARRIER_SAMPLES,  /* lanes, before they compute a column-sharded first layer */
-    BARRIER_COLUMNS,  /* and after it */
     BARRIER_HOSTS,    /* ranks, whose devices have steps to run */
     BARRIERS
 };
@@ -144,6 +153,9 @@ struct program {
     struct wait *waits;
     int *task_of; /* of each signal */
     int n_buckets, n_gathers;
+    /* PLACE_LANE tasks: [0, once_end) have is_once; those of segment s are [segment[s], segment[s + 1]).
+     * Without a pipeline there is one segment. */
+    int once_end, n_segments, segment[2 * PIPE_CHUNKS + 1];
     /* Tasks by what they mean to others; -1: there is none. */
     int announced[GRAPH_NODE_IN]; /* TASK_ACCUMULATE: this node's lanes are through with it */
     int ready[GRAPH_NODE_IN];     /* likewise; records of other nodes are here, too */

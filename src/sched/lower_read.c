@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/* lower_read.c - what the graph of a step says of each bucket, of norms and of batch statistics. */
+#include "base/mem.h"
+#include "graph/op.h"
+#include "sched/lowering.h"
+
+bool lower_is_of_shards(const struct lowering *l, const struct node *node)
+{
+    return node->op->split[0] != SPLIT_WHOLE && !node->op->is_view &&
+           pass_is_local(&l->config->pipeline, node->stage) && node->op != &op_all_gather &&
+           (node->phase < PHASE_REDUCE || node->op == &op_rows_sort);
+}
+
+const struct value *lower_source(const struct value *value)
+{
+    while (value->maker && (value->maker->op->is_view || value->maker->op == &op_all_gather))
+        value = value->maker->in[0];
+    return value;
+}
+
+/* The bucket that a value lies in, as parameter or gradient; -1: none. */
+static int bucket_at(const struct lowering *l, const struct value *value)
+{
+    return value->flat ? l->bucket_of[value->flat->id] : -1;
+}
+
+static enum status read_buckets(struct lowering *l)
+{
+    const struct graph *graph = l->graph;
+
+    TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *l->bucket_of, &l->bucket_of));
+    for (int i = 0; i < graph_value_count(graph); i++)
+        l->bucket_of[i] = -1;
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        const struct value *flats[] = { pass_bucket_value(graph, b, "param"),
+                                        pass_bucket_value(graph, b, "grad") };
+        for (size_t i = 0; i < sizeof flats / sizeof *flats; i++) {
+            if (flats[i])
+                l->bucket_of[flats[i]->id] = b;
+        }
+        l->facts[b].first = l->facts[b].last = l->facts[b].first_write = -1;
+    }
+    return STATUS_OK;
+}
+
+static void touch_bucket(struct lowering *l, int b, int node)
+{
+    struct bucket_facts *f = &l->facts[b];
+
+    f->first = f->first < 0 || node < f->first ? node : f->first;
+    f->last = node > f->last ? node : f->last;
+}
+
+/* The node writes the bucket's gradient, or its record. */
+static void write_bucket(struct lowering *l, int b, int node)
+{
+    struct bucket_facts *f = &l->facts[b];
+
+    touch_bucket(l, b, node);
+    f->first_write = f->first_write < 0 || node < f->first_write ? node : f->first_write;
+}
+
+/* A node's place in running order; -1: it has none. */
+static int node_at(const struct lowering *l, const struct node *node)
+{
+    for (int n = 0; n < graph_node_count(l->graph); n++) {
+        if (graph_node(l->graph, n) == node)
+            return n;
+    }
+    return -1;
+}
+
+static const struct value *samples_of(const struct graph *graph)
+{
+    return graph_roles((struct graph *)graph)->input;
+}
+
+/* What the sum of a bucket is made from, where that is no gradient of its own. */
+static void read_sources(struct lowering *l, const struct node *sum)
+{
+    const int b = sum->attrs.bucket;
+
+    for (int i = 0; i < sum->n_in; i++) {
+        const struct value *source = lower_source(sum->in[i]);
+        const int n = node_at(l, source->maker);
+        if (n >= 0)
+            write_bucket(l, b, n);
+        l->facts[b].copies_input |= source == samples_of(l->graph);
+    }
+}
+
+/* How often nodes that shards run read a value. */
+static int reads_of(const struct graph *graph, const struct value *value)
+{
+    int reads = 0;
+
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        for (int i = 0; i < node->n_in && node->op->split[0] != SPLIT_WHOLE; i++)
+            reads += node->in[i] == value;
+    }
+    return reads;
+}
+
+const struct node *lower_column_layer(const struct graph *graph, int bucket)
+{
+    const struct value *flat = pass_bucket_value(graph, bucket, "param");
+
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_linear && node->in[1]->flat && node->in[1]->flat == flat &&
+            lower_source(node->in[0]) == samples_of(graph) && reads_of(graph, node->in[1]) == 1)
+            return node;
+    }
+    return NULL;
+}
+
+static void read_whole_node(struct lowering *l, const struct node *node)
+{
+    struct bucket_facts *f = &l->facts[node->attrs.bucket];
+
+    if (node->op == &op_factor_sum) {
+        f->is_factored = true;
+        read_sources(l, node);
+        f->has_columns = l->config->topology.nodes == 1 &&
+                         lower_column_layer(l->graph, node->attrs.bucket) != NULL;
+    } else if (node->op == &op_row_sum) {
+        f->is_served = node->attrs.served && !l->config->gives;
+        f->is_rows = !f->is_served;
+        read_sources(l, node);
+    } else if (node->op == &op_all_gather && node->phase < PHASE_REDUCE) {
+        f->is_held = l->config->topology.nodes > 1;
+    } else if (node->op == &op_clip_norm) {
+        l->clips = !l->config->gives; /* else servers clip */
+    } else if (node->op == &op_trust_ratio) {
+        l->adapts = true;
+    } else if (node->op == &op_lamb_direction) {
+        l->directs = true;
+    } else if (node->op == &op_average_update) {
+        f->is_average = true;
+    } else if (node->op == &op_shard_sum && node->in[0]->kind != VALUE_FLAT) {
+        const int n = node_at(l, node->in[0]->maker);
+        if (n >= 0)
+            l->makes_loss[n] = true;
+    }
+}
+
+static void read_shard_node(struct lowering *l, const struct node *node, int n)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        const struct value *in = lower_source(node->in[i]);
+        const int b = in->kind == VALUE_PARAM ? bucket_at(l, in) : -1;
+        if (b >= 0)
+            touch_bucket(l, b, n);
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        const int b = bucket_at(l, node->out[i]);
+        if (b >= 0)
+            write_bucket(l, b, n);
+    }
+}
+
+/* Shards meet at a gather: which node makes a shard's table. */
+static void read_gather(struct lowering *l, const struct node *gather, int number)
+{
+    const int n = node_at(l, gather->in[0]->maker);
+
+    BUG_ON(n < 0 || l->table_of[n] >= 0);
+    l->table_of[n] = number;
+}
+
+int lower_segment(const struct lowering *l, const struct node *node)
+{
+    const struct pass_pipeline *pipeline = &l->config->pipeline;
+
+    if (pipeline->stages == 0)
+        return 0;
+    const int chunk = node->stage < 0 ? 0 : node->stage / pipeline->stages;
+    return node->phase == PHASE_FORWARD ? chunk : 2 * pipeline->chunks - 1 - chunk;
+}
+
+/* The last node of a segment that this rank runs; -1: of all. */
+static int last_node(const struct lowering *l, int segment)
+{
+    int last = -1;
+
+    for (int n = 0; n < graph_node_count(l->graph); n++) {
+        const struct node *node = graph_node(l->graph, n);
+        if (lower_is_of_shards(l, node) && (segment < 0 || lower_segment(l, node) == segment))
+            last = n;
+    }
+    return last;
+}
+
+/* Some buckets are not final after the last node that touches them, but later. */
+static void delay_buckets(struct lowering *l)
+{
+    const struct lower_config *config = l->config;
+
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        struct bucket_facts *f = &l->facts[b];
+        if (f->last < 0)
+            continue;
+        if (config->clips_samples)
+            f->last = last_node(l, -1);
+        else if (config->in_arena && b > 0 && f->last < f[-1].last)
+            f->last = f[-1].last;
+        else if (!config->in_arena && config->pipeline.stages > 0)
+            f->last = last_node(l, lower_segment(l, graph_node(l->graph, f->last)));
+    }
+}
+
+static enum status make_room(struct lowering *l, size_t nodes)
+{
+    TRY(mem_alloc(nodes + 1, sizeof *l->gather_of, &l->gather_of));
+    TRY(mem_alloc(nodes + 1, sizeof *l->table_of, &l->table_of));
+    TRY(mem_alloc(nodes + 1, sizeof *l->makes_loss, &l->makes_loss));
+    for (size_t n = 0; n < nodes; n++)
+        l->gather_of[n] = l->table_of[n] = -1;
+    return STATUS_OK;
+}
+
+enum status lower_read(struct lowering *l)
+{
+    const int count = graph_node_count(l->graph);
+    int gathers = 0;
+
+    TRY(read_buckets(l));
+    TRY(make_room(l, (size_t)count));
+    for (int n = 0; n < count; n++) {
+        const struct node *node = graph_node(l->graph, n);
+        if (node->op->meets)
+            read_gather(l, node, l->gather_of[n] = gathers++);
+        else if (lower_is_of_shards(l, node))
+            read_shard_node(l, node, n);
+    }
+    for (int n = 0; n < count; n++) {
+        const struct node *node = graph_node(l->graph, n);
+        if (node->op->split[0] == SPLIT_WHOLE)
+            read_whole_node(l, node);
+    }
+    delay_buckets(l);
+    l->program->n_gathers = gathers;
+    TRY(mem_alloc((size_t)gathers + 1, sizeof *l->program->made, &l->program->made));
+    return mem_alloc((size_t)gathers + 1, sizeof *l->program->gathered, &l->program->gathered);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* lowering.h - a lowering under way. Private to lower*.c. */
+#ifndef SCHED_LOWERING_H
+#define SCHED_LOWERING_H
+
+#include "sched/lower.h"
+
+/* What the graph says of a bucket. */
+struct bucket_facts {
+    bool is_factored, is_rows, is_served, is_average, is_held;
+    bool copies_input; /* samples are a factor of its gradient */
+    bool has_columns;  /* each lane computes some columns of its layer */
+    int first, last;   /* nodes that touch it, of those that shards run; -1: none */
+    int first_write;   /* of its gradient, or of its records */
+};
+
+/* A lowering under way. */
+struct lowering {
+    const struct graph *graph;
+    const struct lower_config *config;
+    struct program *program;
+    int capacity;
+    int *bucket_of; /* of each value that is flat; -1: of none */
+    struct bucket_facts facts[GRAPH_NODE_IN];
+    bool clips, adapts, directs;
+    bool has_computed; /* there is a computation already */
+    int *gather_of;    /* of each node that gathers tables: its number; -1: it is none */
+    int *table_of;     /* of each node that makes a table: the gather's number; else -1 */
+    bool *makes_loss;  /* of each node: a loss, or a count of labels met */
+};
+
+/* Adds a task whose members are all lanes of the node; the caller changes that where it is not so. */
+struct task *lower_add(struct lowering *l, enum task_kind kind, enum task_medium medium,
+                       enum task_place place, int bucket);
+int lower_number(const struct lowering *l, const struct task *task);
+/* One rail alone runs it. */
+void lower_give_to_rail(struct task *task, int rail);
+/* What a task reads and writes. */
+void lower_touch(struct task *task, enum memory_kind memory, int index, enum reach reach,
+                 enum partition partition, bool is_write);
+void lower_reads_all(struct task *task, enum memory_kind memory, int index);
+void lower_reads_own(struct task *task, enum memory_kind memory, int index, enum partition by);
+void lower_writes_own(struct task *task, enum memory_kind memory, int index, enum partition by);
+/* Is the bucket's sum made from records of all shards? */
+bool lower_is_gathered(const struct lowering *l, int b);
+
+/* lower_read.c: fills what the graph says. */
+MUST_CHECK enum status lower_read(struct lowering *l);
+/* Is the node one that this rank's shards run? The value behind views and gathers of parameters. */
+bool lower_is_of_shards(const struct lowering *l, const struct node *node);
+const struct value *lower_source(const struct value *value);
+/* Which segment of a pipeline a node belongs to; 0 without one. */
+int lower_segment(const struct lowering *l, const struct node *node);
+
+/* lower_lane.c: forward and backward. */
+void lower_lanes(struct lowering *l);
+
+#endif /* SCHED_LOWERING_H */
