@@ -467,32 +467,6 @@ static void find_window(struct exec *exec)
     exec->buckets.held |= exec->hold.buckets;
 }
 
-/* What lanes and inter-node threads of this node do in a step. */
-static enum status make_program(struct exec *exec)
-{
-    const struct exec_config *config = &exec->config;
-    const int rails = exec->nodes > 1 ? net_rails(exec) : 0;
-    const struct lower_config lower = {
-        .topology = { .nodes = exec->nodes,
-                      .node_ranks = transport_node_size(exec->transport, exec->node),
-                      .lanes = exec->n_lanes,
-                      .rails = rails,
-                      .rail = exec->rank - transport_node_first(exec->transport, exec->node) },
-        .compresses = config->compress.codec != NULL,
-        .gives = exec->remote != NULL,
-        .is_direct = exec->remote && exec->remote->is_direct,
-        .is_device = config->device != NULL,
-        .releases = exec->releases,
-        .has_steps = config->batch > 0,
-        .clips_samples = config->privacy != NULL,
-        .in_arena = exec->buckets.pass,
-        .shares_tensor = config->tensor_memory != NULL,
-        .pipeline = exec->buckets.pipeline,
-    };
-
-    return program_lower(config->train, &lower, &exec->program);
-}
-
 enum status exec_create(const struct exec_config *config, struct exec **out)
 {
     struct exec *exec;
@@ -548,7 +522,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = hold_create(exec);
     }
     if (status == STATUS_OK)
-        status = make_program(exec);
+        status = exec_make_program(exec);
     if (status == STATUS_OK) {
         transport_set_waiters(exec->transport, exec->all_lanes + (exec->net != NULL));
         status = share_memory(exec);

@@ -577,6 +577,9 @@ MUST_CHECK enum status remote_await(struct lane *lane, int b);
 
 /* Ranks of a node that talk to other nodes: its first ones. */
 int net_rails(const struct exec *exec);
+
+/* lower.c: lowers the graph to this rank's program, and verifies it against those of all nodes. */
+MUST_CHECK enum status exec_make_program(struct exec *exec);
 /* Is bucket b made of what every shard gives, not of gradients that are summed? */
 static inline bool bucket_is_gathered(const struct exec *exec, int b)
 {

@@ -130,54 +130,30 @@ static enum status put_after(struct connecting *c, int a, int b, bool is_last_st
 static enum status connect_task(struct connecting *c, int b, bool is_last_step)
 {
     const struct program *program = c->program;
-    const struct task *task = &program->tasks[b];
-    const int end = is_last_step ? program->n_tasks : b;
+    enum conflict conflict;
+    int a = is_last_step ? program->n_tasks : b;
 
     order_begin_task(&c->order, program, b, is_last_step);
-    if (task->is_on_demand)
-        return STATUS_OK;
     /* From the latest on: what that has waited for is ordered by it. */
-    for (int a = end - 1; a >= 0; a--) {
-        const enum conflict conflict = task_conflict(&program->tasks[a], task, is_last_step);
-        if (conflict == CONFLICT_NONE || program->tasks[a].is_on_demand)
-            continue;
-        if (order_is_full(&c->order, a))
-            continue;
-        if (conflict == CONFLICT_OWN && order_was_done(&c->order, a))
-            continue;
-        const bool is_local = conflict == CONFLICT_OWN && !is_lane(task);
-        TRY(put_after(c, a, b, is_last_step, is_local));
-    }
+    while ((a = order_next_race(&c->order, program, b, is_last_step, a, &conflict)) >= 0)
+        TRY(put_after(c, a, b, is_last_step,
+                      conflict == CONFLICT_OWN && !is_lane(&program->tasks[b])));
     return STATUS_OK;
 }
 
 /* Servers answer a pull when they have what the last step has pushed. */
 static enum status connect_pulls(struct connecting *c)
 {
-    struct program *program = c->program;
+    const struct program *program = c->program;
 
     for (int b = 0; b < program->n_tasks; b++) {
-        const struct task *task = &program->tasks[b];
-        if (task->kind != TASK_PULL || task->medium != MEDIUM_SERVER)
-            continue;
         for (int a = 0; a < program->n_tasks; a++) {
-            const struct task *push = &program->tasks[a];
-            if ((push->does >> TASK_PUSH & 1) && push->bucket == task->bucket)
-                TRY(add_wait(
-                    c, b, (struct wait){ .task = a, .is_last_step = true, .by_medium = true }));
+            const struct wait wait = { .task = a, .is_last_step = true, .by_medium = true };
+            if (task_pulls_pushed(&program->tasks[b], &program->tasks[a]))
+                TRY(add_wait(c, b, wait));
         }
     }
     return STATUS_OK;
-}
-
-static bool touches_sends(const struct task *task, int bucket, bool is_write)
-{
-    for (int i = 0; i < task->n_accesses; i++) {
-        const struct access *a = &task->accesses[i];
-        if (a->memory == MEMORY_SENDS && a->index == bucket && a->is_write == is_write)
-            return true;
-    }
-    return false;
 }
 
 /* Whoever reads a bucket's sends ends after they have ended. */
@@ -186,10 +162,9 @@ static enum status connect_sends(struct connecting *c)
     const struct program *program = c->program;
 
     for (int b = 0; b < program->n_tasks; b++) {
-        const int bucket = program->tasks[b].bucket;
-        for (int a = 0; a < b && touches_sends(&program->tasks[b], bucket, false); a++) {
+        for (int a = 0; a < b; a++) {
             const struct wait wait = { .task = a, .is_local = true, .at_end = true };
-            if (touches_sends(&program->tasks[a], bucket, true))
+            if (task_needs_sends(&program->tasks[b], &program->tasks[a]))
                 TRY(add_wait(c, b, wait));
         }
     }

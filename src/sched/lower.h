@@ -19,7 +19,6 @@ struct lower_topology {
     int node_ranks; /* ranks of this rank's node */
     int lanes;      /* of a rank */
     int rails;      /* ranks of a node that talk to other nodes: its first ones */
-    int rail;       /* this rank's; rails or more: it talks to none */
 };
 
 struct lower_config {

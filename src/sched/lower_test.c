@@ -1,48 +1,153 @@
 /* SPDX-License-Identifier: MIT */
-/* lower_test.c - graphs of steps are lowered to tasks with the dependencies that they need. */
+/* lower_test.c - graphs of steps are lowered to the tasks that their strategies are known by. */
 #include "sched/lower.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #include "base/test.h"
 #include "pass/pass_testing.h"
 
-static struct lower_config config_of(int nodes, int node_ranks, int lanes, int rails)
-{
-    return (struct lower_config){ .topology = { .nodes = nodes,
-                                                .node_ranks = node_ranks,
-                                                .lanes = lanes,
-                                                .rails = rails },
-                                  .has_steps = true };
-}
+/* What a program does beside forward and backward: a task a line. */
+struct expected {
+    const char *what, *model, *strategy;
+    float max_norm;
+    struct lower_config config;
+    const char *tasks;
+};
 
-static void test_print(void)
-{
-    for (int nodes = 1; nodes < 3; nodes++) {
-        for (int clip = 0; clip < 6; clip++) {
-            static const char *const strategies[] = { "mirrored", "mirrored", "zero",
-                                                      "parallax", "ps",       "mirrored" };
-            struct graph *graph = pass_testing_graph(clip == 3 ? "nbow" : "mlp",
-                                                     strategies[clip], 2, (float)(clip % 2));
-            struct lower_config config = config_of(nodes, 2, 2, 2);
-            config.gives = clip == 4;
-            config.compresses = clip == 5;
-            config.releases = clip == 2;
-            struct program *program;
-            struct strbuf out;
+#define ONE_NODE .topology = { .nodes = 1, .node_ranks = 2, .lanes = 2 }, .has_steps = true
+#define TWO_NODES                                                                              \
+    .topology = { .nodes = 2, .node_ranks = 2, .lanes = 2, .rails = 2 }, .has_steps = true
 
-            strbuf_init(&out, 1 << 20);
-            CHECK_OK(program_lower(graph, &config, &program));
-            program_print_text(program, &out);
-            printf("nodes %d clip %d\n%s\n", nodes, clip, out.text);
-            strbuf_release(&out);
-            program_destroy(program);
-            graph_destroy(graph);
-        }
+static const struct expected table[] = {
+    { .what = "all_reduce in shared memory is one task a bucket",
+      .model = "mlp",
+      .strategy = "mirrored",
+      .config = { ONE_NODE },
+      .tasks = "lane.sync shared reduce_scatter+update+all_gather bucket 0\n"
+               "lane.sync shared reduce_scatter+update+all_gather bucket 1\n" },
+    { .what = "a norm stands between sums and updates",
+      .model = "mlp",
+      .strategy = "mirrored",
+      .max_norm = 1,
+      .config = { ONE_NODE },
+      .tasks = "lane.sync shared reduce_scatter bucket 0\n"
+               "lane.sync shared reduce_scatter bucket 1\n"
+               "lane.sync shared norm\n"
+               "lane.sync shared update+all_gather bucket 0\n"
+               "lane.sync shared update+all_gather bucket 1\n" },
+    { .what = "between nodes parts travel twice",
+      .model = "mlp",
+      .strategy = "multiworker",
+      .config = { TWO_NODES },
+      .tasks = "net messages reduce_scatter+update bucket 0\n"
+               "net messages all_gather bucket 0\n"
+               "net messages reduce_scatter+update bucket 1\n"
+               "net messages all_gather bucket 1\n"
+               "net messages all_reduce (losses and flags) rail 0\n" },
+    { .what = "ZeRO-2 waits for its sends, to give gradients back",
+      .model = "mlp",
+      .strategy = "zero",
+      .config = { TWO_NODES, .releases = true },
+      .tasks = "net messages reduce_scatter+update bucket 0\n"
+               "net messages all_gather bucket 0\n"
+               "net messages barrier bucket 0 (gradients are sent)\n"
+               "net messages reduce_scatter+update bucket 1\n"
+               "net messages all_gather bucket 1\n"
+               "net messages barrier bucket 1 (gradients are sent)\n"
+               "net messages all_reduce (losses and flags) rail 0\n" },
+    { .what = "compressed gradients are whole on one rail",
+      .model = "mlp",
+      .strategy = "multiworker",
+      .config = { TWO_NODES, .compresses = true },
+      .tasks = "net messages all_reduce+update bucket 0 (compressed) rail 0\n"
+               "net messages all_gather bucket 0 (no bytes) rail 0\n"
+               "net messages all_reduce+update bucket 1 (compressed) rail 1\n"
+               "net messages all_gather bucket 1 (no bytes) rail 1\n"
+               "net messages all_reduce (losses and flags) rail 0\n" },
+    { .what = "rows of a table come from all nodes, and lanes sum them",
+      .model = "nbow",
+      .strategy = "multiworker",
+      .config = { TWO_NODES },
+      .tasks = "net messages reduce_scatter+update bucket 0\n"
+               "net messages all_gather bucket 0\n"
+               "net messages all_gather bucket 1 (sparse rows) rail 0\n"
+               "lane.sync shared sum_rows+update+all_gather bucket 1\n"
+               "net messages all_reduce (losses and flags) rail 0\n" },
+    { .what = "servers get sums",
+      .model = "mlp",
+      .strategy = "ps",
+      .config = { ONE_NODE, .gives = true },
+      .tasks = "lane.sync server reduce_scatter+push bucket 0\n"
+               "lane.sync server reduce_scatter+push bucket 1\n" },
+    { .what = "or what each lane has",
+      .model = "mlp",
+      .strategy = "ps",
+      .config = { ONE_NODE, .gives = true, .is_direct = true },
+      .tasks = "" },
+};
+
+static void print_tasks(const struct program *program, struct strbuf *out)
+{
+    for (int t = 0; t < program->n_tasks; t++) {
+        const struct task *task = &program->tasks[t];
+        if (task->place == PLACE_LANE)
+            continue;
+        strbuf_printf(out, "%s %s ", task_place_name(task->place),
+                      task_medium_name(task->medium));
+        task_print_name(task, out);
+        if (task->rail >= 0)
+            strbuf_printf(out, " rail %d", task->rail);
+        strbuf_printf(out, "\n");
     }
 }
 
+static void test_each_strategy_has_the_tasks_that_it_is_known_by(void)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const struct expected *e = &table[i];
+        struct graph *graph = pass_testing_graph(e->model, e->strategy, 2, e->max_norm);
+        struct program *program;
+        struct strbuf out;
+
+        strbuf_init(&out, 1 << 16);
+        strbuf_printf(&out, "%s\n", e->what);
+        CHECK_OK(program_lower(graph, &e->config, &program));
+        print_tasks(program, &out);
+        const size_t title = strlen(e->what) + 1;
+        CHECK_TEXT(e->tasks, out.text + title);
+        strbuf_release(&out);
+        program_destroy(program);
+        graph_destroy(graph);
+    }
+}
+
+/* The forward and backward of a lane, and where it pulls, sums and pushes. */
+static void test_lanes_pull_before_they_read_and_push_what_is_final(void)
+{
+    struct graph *graph = pass_testing_graph("logistic", "ps", 2, 0);
+    const struct lower_config config = { ONE_NODE, .gives = true, .is_direct = true };
+    struct program *program;
+    struct strbuf out;
+
+    strbuf_init(&out, 1 << 16);
+    CHECK_OK(program_lower(graph, &config, &program));
+    for (int t = 0; t < program->n_tasks; t++) {
+        if (program->tasks[t].is_on_demand)
+            continue;
+        strbuf_printf(&out, "%s", t ? ", " : "");
+        task_print_name(&program->tasks[t], &out);
+    }
+    CHECK_TEXT("pull bucket 0, compute nodes 0 to 4, accumulate+push bucket 0", out.text);
+    strbuf_release(&out);
+    program_destroy(program);
+    graph_destroy(graph);
+}
+
 const struct test tests[] = {
-    { .name = "print", .run = test_print },
+    { .name = "each strategy has the tasks that it is known by",
+      .run = test_each_strategy_has_the_tasks_that_it_is_known_by },
+    { .name = "lanes pull before they read and push what is final",
+      .run = test_lanes_pull_before_they_read_and_push_what_is_final },
     { 0 },
 };

@@ -171,3 +171,40 @@ enum conflict task_conflict(const struct task *a, const struct task *b, bool is_
     }
     return worst;
 }
+
+int order_next_race(const struct order *order, const struct program *program, int b,
+                    bool is_last_step, int end, enum conflict *out)
+{
+    const struct task *task = &program->tasks[b];
+
+    for (int a = end - 1; a >= 0 && !task->is_on_demand; a--) {
+        *out = task_conflict(&program->tasks[a], task, is_last_step);
+        if (*out == CONFLICT_NONE || program->tasks[a].is_on_demand || order_is_full(order, a))
+            continue;
+        if (*out == CONFLICT_OWN && order_was_done(order, a))
+            continue;
+        return a;
+    }
+    return -1;
+}
+
+static bool touches_sends(const struct task *task, int bucket, bool is_write)
+{
+    for (int i = 0; i < task->n_accesses; i++) {
+        const struct access *a = &task->accesses[i];
+        if (a->memory == MEMORY_SENDS && a->index == bucket && a->is_write == is_write)
+            return true;
+    }
+    return false;
+}
+
+bool task_needs_sends(const struct task *task, const struct task *other)
+{
+    return touches_sends(task, task->bucket, false) && touches_sends(other, task->bucket, true);
+}
+
+bool task_pulls_pushed(const struct task *task, const struct task *other)
+{
+    return task->kind == TASK_PULL && task->medium == MEDIUM_SERVER &&
+           (other->does >> TASK_PUSH & 1) && other->bucket == task->bucket;
+}

@@ -21,6 +21,10 @@ enum conflict {
 /* Do two tasks touch the same memory, and one of them writes it? `a` is the earlier one; with
  * is_last_step it is of the step before. */
 enum conflict task_conflict(const struct task *a, const struct task *b, bool is_last_step);
+/* Does a task of the same bucket as `other`, which sends its memory, end after these sends? */
+bool task_needs_sends(const struct task *task, const struct task *other);
+/* Does a task get from a server what `other` gave it in the step before? */
+bool task_pulls_pushed(const struct task *task, const struct task *other);
 
 struct order {
     int n_tasks;
@@ -39,6 +43,10 @@ void order_add_wait(struct order *order, const struct program *program, int task
 /* Of the task that was begun last: has every member, or the same member, done task a of step 0? */
 bool order_is_full(const struct order *order, int a);
 bool order_was_done(const struct order *order, int a);
+/* Of the tasks before `end`, the latest that task b conflicts with and is not ordered after; -1: none.
+ * Task b was begun last. */
+int order_next_race(const struct order *order, const struct program *program, int b,
+                    bool is_last_step, int end, enum conflict *out);
 /* Has a member done task `from` when it has done `to`, both of step 0? */
 bool order_is_done(const struct order *order, int from, int to);
 

@@ -53,15 +53,15 @@ enum task_kind {
     TASK_REDUCE_SCATTER, /* sums the partial sums of all lanes; each member keeps its part */
     TASK_SUM_FACTORS,    /* makes the sum of x^T dy over all shards, each member some rows */
     TASK_SUM_ROWS,       /* sums sparse gradients of a table, each member a range of rows */
+    TASK_ALL_REDUCE,     /* losses and flags; compressed gradients */
     TASK_NORM,           /* all_reduce of sums of squares: every member adds all of them */
     TASK_DIRECTION,      /* LAMB: makes Adam's directions of summed gradients */
     TASK_UPDATE,         /* the optimizer, on each member's part */
     TASK_ALL_GATHER,     /* every member has the parts of all */
-    TASK_UNSHARD,    /* ZeRO-3: other nodes' parts of parameters, before forward and backward */
-    TASK_PUSH,       /* sums go to their owners: servers, or nodes that own rows */
-    TASK_PULL,       /* updated parameters come from their owners */
-    TASK_ALL_REDUCE, /* losses, and flags that ranks raise for each other */
-    TASK_BARRIER,    /* no work: members meet between steps, or before a joint layer */
+    TASK_UNSHARD, /* ZeRO-3: other nodes' parts of parameters, before forward and backward */
+    TASK_PUSH,    /* sums go to their owners: servers, or nodes that own rows */
+    TASK_PULL,    /* updated parameters come from their owners */
+    TASK_BARRIER, /* no work: members meet between steps, or before a joint layer */
     TASK_KINDS
 };
 

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/* verify.c - races, unmatched messages and deadlocks of step programs.
+ *
+ * Races are looked for by the sets of order.c. Deadlocks are cycles of a graph over the tasks of all nodes.
+ * An edge says: comes before, in one step. What steps before have done is done.
+ *
+ *   lanes          in program order, a shard after the other. A lane's first shard and its last one
+ *                  have a vertex each; what lanes count, they count with the last one. Stages of a
+ *                  pipeline take turns between shards: there an edge from a task's first shard to
+ *                  its last one is all
+ *   lanes.sync     in program order, and surely after the lane's computations: earlier is luck
+ *   net            as waits have it; a task that exchanges messages is one vertex for all nodes, as
+ *                  it ends nowhere before it has begun everywhere
+ *
+ * Cost: a race looks at pairs of tasks, n^2; a deadlock at tasks and waits. 600 tasks take 10 ms. Ranks of
+ * one node share a program, and equal nodes as well: 1,024 ranks on equal machines cost as much as two.
+ */
+#include "sched/verify.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "sched/order.h"
+
+static enum status fail_pair(const struct task *a, const struct task *b, const char *format)
+{
+    struct strbuf first, second;
+
+    strbuf_init(&first, 256);
+    strbuf_init(&second, 256);
+    task_print_name(a, &first);
+    task_print_name(b, &second);
+    const enum status status = FAIL(STATUS_MISMATCH, format, first.text, second.text);
+    strbuf_release(&first);
+    strbuf_release(&second);
+    return status;
+}
+
+/* Races ------------------------------------------------------------------------------------ */
+
+static enum status check_order(const struct order *order, const struct program *program, int b,
+                               bool is_last_step)
+{
+    const int a = order_next_race(order, program, b, is_last_step,
+                                  is_last_step ? program->n_tasks : b, &(enum conflict){ 0 });
+
+    if (a < 0)
+        return STATUS_OK;
+    return fail_pair(&program->tasks[a], &program->tasks[b],
+                     is_last_step ? "a race: %s of a step is not ordered before %s of the next"
+                                  : "a race: %s is not ordered before %s");
+}
+
+static bool has_wait(const struct program *program, const struct task *task, int a, bool at_end)
+{
+    for (int i = 0; i < task->n_waits; i++) {
+        const struct wait *wait = &program->waits[task->first_wait + i];
+        if (wait->task == a && wait->at_end == at_end && wait->by_medium == !at_end)
+            return true;
+    }
+    return false;
+}
+
+/* Sends under way end before a task does that uses their memory; servers answer when they have been given. */
+static enum status check_media(const struct program *program, int b)
+{
+    const struct task *task = &program->tasks[b];
+
+    for (int a = 0; a < program->n_tasks; a++) {
+        const struct task *other = &program->tasks[a];
+        if (a < b && task_needs_sends(task, other) && !has_wait(program, task, a, true))
+            return fail_pair(other, task,
+                             "a race: the sends of %s may be under way after the end of %s");
+        if (task_pulls_pushed(task, other) && !has_wait(program, task, a, false))
+            return fail_pair(other, task, "a race: %s of a step and %s of the next");
+    }
+    return STATUS_OK;
+}
+
+enum status program_verify(const struct program *program)
+{
+    enum status status;
+    struct order order;
+
+    TRY(order_create(program->n_tasks, &order));
+    status = STATUS_OK;
+    for (int step = 0; step < 2; step++) {
+        for (int b = 0; b < program->n_tasks && status == STATUS_OK; b++) {
+            order_begin_task(&order, program, b, step == 1);
+            status = check_order(&order, program, b, step == 1);
+            if (status == STATUS_OK && step == 0)
+                status = check_media(program, b);
+        }
+    }
+    order_destroy(&order);
+    return status;
+}
+
+/* Messages --------------------------------------------------------------------------------- */
+
+static bool is_exchange(const struct task *task)
+{
+    return task->place == PLACE_NET && task->medium == MEDIUM_MESSAGES;
+}
+
+static bool is_same_exchange(const struct task *a, const struct task *b)
+{
+    const char *x = a->note ? a->note : "", *y = b->note ? b->note : "";
+
+    return is_exchange(a) && is_exchange(b) && a->does == b->does && a->bucket == b->bucket &&
+           a->gather == b->gather && a->rail == b->rail && strcmp(x, y) == 0;
+}
+
+/* The task of `program` that meets `task` of another node; -1: none. */
+static int find_peer(const struct program *program, const struct task *task)
+{
+    for (int t = 0; t < program->n_tasks; t++) {
+        if (is_same_exchange(&program->tasks[t], task))
+            return t;
+    }
+    return -1;
+}
+
+static enum status check_matched(const struct program *one, const struct program *other)
+{
+    for (int t = 0; t < one->n_tasks; t++) {
+        if (!is_exchange(&one->tasks[t]) || find_peer(other, &one->tasks[t]) >= 0)
+            continue;
+        struct strbuf name;
+        strbuf_init(&name, 256);
+        task_print_name(&one->tasks[t], &name);
+        const enum status status =
+            FAIL(STATUS_MISMATCH, "%s of one node meets no task of another", name.text);
+        strbuf_release(&name);
+        return status;
+    }
+    return STATUS_OK;
+}
+
+/* Deadlocks -------------------------------------------------------------------------------- */
+
+/* Vertices of program p: task t of the lanes' first shard, or of any other place, is base[p] + 2t; of the
+ * last shard base[p] + 2t + 1. */
+struct search {
+    const struct program *const *programs;
+    int n, n_vertices, *base;
+    int *begin; /* of each vertex: its edges are [begin[v], begin[v + 1]) of `to` */
+    int *to;
+    int n_edges, capacity;
+    int *stack, *next; /* of a search in depth */
+    char *state;
+    int64_t shards;
+};
+
+static bool is_of_shards(const struct task *task)
+{
+    return task->place == PLACE_LANE && !task->is_once;
+}
+
+static int begin_of(const struct search *s, int p, int t)
+{
+    const struct task *task = &s->programs[p]->tasks[t];
+
+    if (!is_exchange(task))
+        return s->base[p] + 2 * t;
+    for (int q = 0; q < p; q++) {
+        const int peer = find_peer(s->programs[q], task);
+        if (peer >= 0)
+            return s->base[q] + 2 * peer;
+    }
+    return s->base[p] + 2 * t;
+}
+
+/* Where a task is done by all members. */
+static int end_of(const struct search *s, int p, int t)
+{
+    const bool is_twice = is_of_shards(&s->programs[p]->tasks[t]) && s->shards > 1;
+
+    return begin_of(s, p, t) + (is_twice ? 1 : 0);
+}
+
+/* Edges are listed twice: counted first, then put in place. */
+static void add_edge(struct search *s, int from, int to)
+{
+    if (s->to)
+        s->to[s->begin[from]++] = to;
+    else
+        s->begin[from + 1]++;
+    s->n_edges++;
+}
+
+static void add_lane_edges(struct search *s, int p)
+{
+    const struct program *program = s->programs[p];
+    const bool is_twice = s->shards > 1, takes_turns = program->n_segments > 1;
+    int last_lane = -1, first_of_shards = -1, last_of_shards = -1, last_sync = -1;
+
+    for (int t = 0; t < program->n_tasks; t++) {
+        const struct task *task = &program->tasks[t];
+        if (task->place != PLACE_LANE || task->is_on_demand)
+            continue;
+        const int v = begin_of(s, p, t);
+        if (last_lane >= 0)
+            add_edge(s, begin_of(s, p, last_lane), v);
+        last_lane = t;
+        if (!is_of_shards(task) || !is_twice)
+            continue;
+        add_edge(s, v, v + 1);
+        if (last_of_shards < 0)
+            first_of_shards = t;
+        else
+            add_edge(s, end_of(s, p, last_of_shards), v + 1);
+        last_of_shards = t;
+    }
+    if (first_of_shards >= 0 && !takes_turns)
+        add_edge(s, begin_of(s, p, last_lane), begin_of(s, p, first_of_shards) + 1);
+    for (int t = 0; t < program->n_tasks; t++) {
+        if (program->tasks[t].place != PLACE_LANE_SYNC)
+            continue;
+        const int before = last_sync >= 0 ? last_sync : last_lane;
+        if (before >= 0)
+            add_edge(s, end_of(s, p, before), begin_of(s, p, t));
+        last_sync = t;
+    }
+}
+
+static void add_edges(struct search *s)
+{
+    s->n_edges = 0;
+    for (int p = 0; p < s->n; p++) {
+        const struct program *program = s->programs[p];
+        add_lane_edges(s, p);
+        for (int t = 0; t < program->n_tasks; t++) {
+            for (int i = 0; i < program->tasks[t].n_waits; i++) {
+                const struct wait *wait = &program->waits[program->tasks[t].first_wait + i];
+                if (!wait->is_last_step && !wait->by_medium)
+                    add_edge(s, end_of(s, p, wait->task), begin_of(s, p, t));
+            }
+        }
+    }
+}
+
+static const struct task *task_of_vertex(const struct search *s, int v)
+{
+    int p = 0;
+
+    while (p + 1 < s->n && s->base[p + 1] <= v)
+        p++;
+    return &s->programs[p]->tasks[(v - s->base[p]) / 2];
+}
+
+/* A vertex that is met again on the way down is on a cycle, with the one above it. */
+static enum status look_for_cycle(struct search *s)
+{
+    enum { NEW, ON_THE_WAY, DONE };
+
+    for (int root = 0; root < s->n_vertices; root++) {
+        int depth = 0;
+        if (s->state[root] != NEW)
+            continue;
+        s->stack[depth] = root;
+        s->next[depth++] = s->begin[root];
+        s->state[root] = ON_THE_WAY;
+        while (depth > 0) {
+            const int v = s->stack[depth - 1];
+            if (s->next[depth - 1] == s->begin[v + 1]) {
+                s->state[v] = DONE;
+                depth--;
+                continue;
+            }
+            const int w = s->to[s->next[depth - 1]++];
+            if (s->state[w] == ON_THE_WAY)
+                return fail_pair(task_of_vertex(s, v), task_of_vertex(s, w),
+                                 "a deadlock: %s and %s wait for each other");
+            if (s->state[w] != NEW)
+                continue;
+            s->state[w] = ON_THE_WAY;
+            s->stack[depth] = w;
+            s->next[depth++] = s->begin[w];
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status place_edges(struct search *s)
+{
+    TRY(mem_alloc((size_t)s->n_vertices + 2, sizeof *s->begin, &s->begin));
+    add_edges(s);
+    for (int v = 0; v < s->n_vertices; v++)
+        s->begin[v + 1] += s->begin[v];
+    TRY(mem_alloc((size_t)s->n_edges + 1, sizeof *s->to, &s->to));
+    add_edges(s);
+    /* Each beginning has moved on to the next one's. */
+    memmove(s->begin + 1, s->begin, (size_t)s->n_vertices * sizeof *s->begin);
+    s->begin[0] = 0;
+    TRY(mem_alloc((size_t)s->n_vertices + 1, sizeof *s->stack, &s->stack));
+    TRY(mem_alloc((size_t)s->n_vertices + 1, sizeof *s->next, &s->next));
+    return mem_alloc((size_t)s->n_vertices + 1, 1, &s->state);
+}
+
+static enum status check_progress(const struct program *const *programs, int n, int64_t shards)
+{
+    struct search s = { .programs = programs, .n = n, .shards = shards };
+
+    TRY(mem_alloc((size_t)n, sizeof *s.base, &s.base));
+    for (int p = 0; p < n; p++) {
+        s.base[p] = s.n_vertices;
+        s.n_vertices += 2 * programs[p]->n_tasks;
+    }
+    enum status status = place_edges(&s);
+    if (status == STATUS_OK)
+        status = look_for_cycle(&s);
+    mem_free(s.base);
+    mem_free(s.begin);
+    mem_free(s.to);
+    mem_free(s.stack);
+    mem_free(s.next);
+    mem_free(s.state);
+    return status;
+}
+
+enum status program_verify_nodes(const struct program *const *programs, int n, int64_t shards)
+{
+    for (int p = 1; p < n; p++) {
+        TRY(check_matched(programs[0], programs[p]));
+        TRY(check_matched(programs[p], programs[0]));
+    }
+    return check_progress(programs, n, shards);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* verify.h - shows that step programs can neither race nor wait for ever, before they run.
+ *
+ *   const struct program *const nodes[] = { program, other };
+ *   TRY(program_verify(program));
+ *   TRY(program_verify_nodes(nodes, 2, shards));
+ *
+ * A failure is STATUS_MISMATCH and names two tasks. Both are pure; the executor calls them once a run.
+ */
+#ifndef SCHED_VERIFY_H
+#define SCHED_VERIFY_H
+
+#include "sched/program.h"
+
+/* Races. Two tasks that touch the same memory, one of them writing it, are in one step or in two steps
+ * that follow each other: is the earlier one done before the later one starts? Lowering finds waits from
+ * the same accesses; this asks the finished program, whoever made it. */
+MUST_CHECK enum status program_verify(const struct program *program);
+
+/* Messages and deadlocks. The programs are those of the nodes of one job; nodes that have the same
+ * program count once. `shards` is the most that a lane runs in a step.
+ *
+ * Each task that exchanges messages with other nodes must be in every program: else a rank waits for
+ * what nobody sends. Then there must be an order of all tasks of all nodes in which each comes after
+ * what it waits for, though lanes synchronize as late as they may. */
+MUST_CHECK enum status program_verify_nodes(const struct program *const *programs, int n,
+                                            int64_t shards);
+
+#endif /* SCHED_VERIFY_H */

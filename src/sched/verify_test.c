@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT */
+/* verify_test.c - the verifier finds every race that a broken program has, and no other; and deadlocks.
+ *
+ * Races are judged by a second way, too: every member of every task, in two steps, is an event, and the
+ * events before each are listed one by one.
+ */
+#include "sched/verify.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/test.h"
+#include "sched/sched_testing.h"
+
+/* Events ----------------------------------------------------------------------------------- */
+
+struct events {
+    const struct program *program;
+    int lanes, rails, members; /* of a task at most */
+    int count;
+    size_t words;
+    uint64_t *before; /* of each event: those that surely are over when it begins */
+};
+
+static int event_of(const struct events *e, int step, int task, int member)
+{
+    return (step * e->program->n_tasks + task) * e->members + member;
+}
+
+static bool is_net(const struct task *task)
+{
+    return task->place == PLACE_NET;
+}
+
+static bool runs(const struct events *e, int task, int member)
+{
+    const struct task *t = &e->program->tasks[task];
+
+    if (t->is_on_demand || member >= (is_net(t) ? e->rails : e->lanes))
+        return false;
+    return t->rail < 0 || t->rail == member;
+}
+
+static void come_after(struct events *e, int event, int earlier)
+{
+    uint64_t *own = e->before + (size_t)event * e->words;
+    const uint64_t *its = e->before + (size_t)earlier * e->words;
+
+    if (own[earlier / 64] >> earlier % 64 & 1)
+        return;
+    own[earlier / 64] |= UINT64_C(1) << earlier % 64;
+    for (size_t i = 0; i < e->words; i++)
+        own[i] |= its[i];
+}
+
+static bool is_before(const struct events *e, int earlier, int event)
+{
+    return e->before[(size_t)event * e->words + (size_t)earlier / 64] >> earlier % 64 & 1;
+}
+
+static void follow_place(struct events *e, int step, int task, int member)
+{
+    const struct program *program = e->program;
+    const struct task *t = &program->tasks[task];
+
+    for (int other = program->n_tasks - 1; other >= 0;
+         other--) { /* the latest brings the others */
+        const struct task *o = &program->tasks[other];
+        if (!runs(e, other, member) || is_net(o) != is_net(t))
+            continue;
+        if (other < task && !is_net(t) && o->place == t->place)
+            come_after(e, event_of(e, step, task, member), event_of(e, step, other, member));
+        if (step == 1)
+            come_after(e, event_of(e, 1, task, member), event_of(e, 0, other, member));
+    }
+}
+
+static void follow_waits(struct events *e, int step, int task, int member)
+{
+    const struct task *t = &e->program->tasks[task];
+
+    for (int i = 0; i < t->n_waits; i++) {
+        const struct wait *wait = &e->program->waits[t->first_wait + i];
+        const int from = step - (wait->is_last_step ? 1 : 0);
+        for (int m = 0; m < e->members && from >= 0; m++) {
+            if (runs(e, wait->task, m) && (!wait->is_local || m == member))
+                come_after(e, event_of(e, step, task, member),
+                           event_of(e, from, wait->task, m));
+        }
+    }
+}
+
+static struct events list_events(const struct program *program,
+                                 const struct lower_topology *topology)
+{
+    struct events e = { .program = program,
+                        .lanes = topology->lanes * topology->node_ranks,
+                        .rails = topology->rails };
+
+    e.members = e.lanes > e.rails ? e.lanes : e.rails;
+    e.count = 2 * program->n_tasks * e.members;
+    e.words = (size_t)e.count / 64 + 1;
+    CHECK_OK(mem_alloc((size_t)e.count * e.words, sizeof *e.before, &e.before));
+    for (int step = 0; step < 2; step++) {
+        for (int t = 0; t < program->n_tasks; t++) {
+            for (int m = 0; m < e.members; m++) {
+                if (!runs(&e, t, m))
+                    continue;
+                follow_place(&e, step, t, m);
+                follow_waits(&e, step, t, m);
+            }
+        }
+    }
+    return e;
+}
+
+static bool overlaps(const struct task *a, int member, const struct access *x,
+                     const struct task *b, int other, const struct access *y)
+{
+    if (x->memory != y->memory || x->index != y->index || !(x->is_write || y->is_write))
+        return false;
+    if (x->part >= 0 && y->part >= 0 && x->part != y->part)
+        return false;
+    const bool is_one_cut = x->reach == REACH_OWN && y->reach == REACH_OWN &&
+                            x->partition == y->partition && is_net(a) == is_net(b);
+    return !is_one_cut || member == other;
+}
+
+static bool is_race(const struct events *e, int step, int a, int member, int b, int other)
+{
+    const struct task *first = &e->program->tasks[a], *second = &e->program->tasks[b];
+
+    for (int i = 0; i < first->n_accesses; i++) {
+        const bool is_of_one_step = first->accesses[i].memory == MEMORY_LOSS && step == 1;
+        for (int j = 0; j < second->n_accesses && !is_of_one_step; j++) {
+            if (overlaps(first, member, &first->accesses[i], second, other,
+                         &second->accesses[j]))
+                return !is_before(e, event_of(e, 0, a, member), event_of(e, step, b, other));
+        }
+    }
+    return false;
+}
+
+static bool touch_one_memory(const struct task *a, const struct task *b)
+{
+    for (int i = 0; i < a->n_accesses; i++) {
+        for (int j = 0; j < b->n_accesses; j++) {
+            if (a->accesses[i].memory == b->accesses[j].memory &&
+                a->accesses[i].index == b->accesses[j].index)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool has_race(const struct events *e)
+{
+    const int n = e->program->n_tasks;
+
+    for (int step = 0; step < 2; step++) {
+        for (int b = 0; b < n; b++) {
+            for (int a = 0; a < (step == 0 ? b : n); a++) {
+                if (!touch_one_memory(&e->program->tasks[a], &e->program->tasks[b]))
+                    continue;
+                for (int m = 0; m < e->members * e->members; m++) {
+                    const int member = m % e->members, other = m / e->members;
+                    if (runs(e, a, member) && runs(e, b, other) &&
+                        is_race(e, step, a, member, b, other))
+                        return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+/* Races ------------------------------------------------------------------------------------ */
+
+static void test_a_lowered_program_has_no_race(struct rng *rng)
+{
+    struct sched_testing drawn = sched_testing_draw(rng);
+    struct program *program;
+    char text[200];
+
+    sched_testing_print(&drawn, text, sizeof text);
+    CHECK_OK(program_lower(drawn.graph, &drawn.config, &program));
+    CHECK_OK(program_verify(program));
+    CHECK_OK(program_verify_nodes((const struct program *const[]){ program, program }, 2,
+                                  program->n_gathers ? 1 : 3));
+    struct events e = list_events(program, &drawn.config.topology);
+    if (has_race(&e))
+        test_fail(__FILE__, __LINE__, "%s: a race", text);
+    mem_free(e.before);
+    program_destroy(program);
+    sched_testing_end(&drawn);
+}
+
+static void remove_wait(struct program *program, int wait)
+{
+    for (int i = wait; i + 1 < program->n_waits; i++)
+        program->waits[i] = program->waits[i + 1];
+    program->n_waits--;
+    for (int t = 0; t < program->n_tasks; t++) {
+        struct task *task = &program->tasks[t];
+        if (task->first_wait <= wait && wait < task->first_wait + task->n_waits)
+            task->n_waits--;
+        else if (task->first_wait > wait)
+            task->first_wait--;
+    }
+}
+
+static void test_a_wait_that_is_removed_is_missed_or_was_not_needed(struct rng *rng)
+{
+    struct sched_testing drawn = sched_testing_draw(rng);
+    struct program *program;
+    char text[200];
+
+    CHECK_OK(program_lower(drawn.graph, &drawn.config, &program));
+    if (program->n_waits > 0) {
+        const int removed = (int)rng_below(rng, (uint64_t)program->n_waits);
+        const struct wait wait = program->waits[removed];
+        remove_wait(program, removed);
+        const enum status status = program_verify(program);
+        if (wait.at_end || wait.by_medium) {
+            CHECK_STATUS(STATUS_MISMATCH, status);
+        } else {
+            struct events e = list_events(program, &drawn.config.topology);
+            const bool races = has_race(&e);
+            sched_testing_print(&drawn, text, sizeof text);
+            /* The verifier does not know that a lane is alone. */
+            if (races ? status == STATUS_OK : status != STATUS_OK && e.lanes > 1)
+                test_fail(__FILE__, __LINE__, "%s: %s, and the verifier says: %s", text,
+                          races ? "a race" : "no race",
+                          status == STATUS_OK ? "no race" : status_message());
+            if (status != STATUS_OK)
+                CHECK_MESSAGE("a race: ");
+            mem_free(e.before);
+        }
+    }
+    program_destroy(program);
+    sched_testing_end(&drawn);
+}
+
+/* Deadlocks -------------------------------------------------------------------------------- */
+
+/* Two exchanges of buckets 0 and 1; with `waits` the one of bucket `waits` comes after the other. */
+struct pair {
+    struct task tasks[2];
+    struct wait waits[1];
+    struct program program;
+};
+
+static void make_pair(struct pair *pair, int first, bool waits)
+{
+    memset(pair, 0, sizeof *pair);
+    for (int t = 0; t < 2; t++) {
+        pair->tasks[t] = (struct task){ .kind = TASK_REDUCE_SCATTER,
+                                        .does = 1U << TASK_REDUCE_SCATTER,
+                                        .medium = MEDIUM_MESSAGES,
+                                        .place = PLACE_NET,
+                                        .bucket = t == 0 ? first : 1 - first,
+                                        .gather = -1,
+                                        .rail = -1 };
+    }
+    pair->tasks[1].n_waits = waits;
+    pair->program = (struct program){ .n_tasks = 2,
+                                      .n_waits = waits,
+                                      .n_segments = 1,
+                                      .tasks = pair->tasks,
+                                      .waits = pair->waits };
+}
+
+static void test_nodes_that_exchange_in_opposite_orders_wait_for_ever(void)
+{
+    struct pair one, other;
+
+    make_pair(&one, 0, true);
+    make_pair(&other, 1, false);
+    const struct program *const nodes[] = { &one.program, &other.program };
+    CHECK_OK(program_verify_nodes(nodes, 2, 1));
+    make_pair(&other, 1, true);
+    CHECK_STATUS(STATUS_MISMATCH, program_verify_nodes(nodes, 2, 1));
+    CHECK_MESSAGE("a deadlock: reduce_scatter bucket ");
+    CHECK_MESSAGE("wait for each other");
+}
+
+static void test_an_exchange_that_another_node_has_not_is_named(void)
+{
+    struct pair one, other;
+
+    make_pair(&one, 0, true);
+    make_pair(&other, 0, true);
+    other.tasks[1].bucket = 7;
+    const struct program *const nodes[] = { &one.program, &other.program };
+    CHECK_STATUS(STATUS_MISMATCH, program_verify_nodes(nodes, 2, 1));
+    CHECK_MESSAGE("reduce_scatter bucket 1 of one node meets no task of another");
+}
+
+/* A lane that waits in the middle of its shards for what lanes do afterwards. */
+static void test_a_lane_that_waits_for_its_own_end_waits_for_ever(void)
+{
+    struct task tasks[3] = {
+        { .kind = TASK_ACCUMULATE, .place = PLACE_LANE, .bucket = 0, .gather = -1, .rail = -1 },
+        { .kind = TASK_COMPUTE, .place = PLACE_LANE, .bucket = -1, .gather = -1, .rail = -1 },
+        { .kind = TASK_UPDATE,
+          .place = PLACE_LANE_SYNC,
+          .bucket = 0,
+          .gather = -1,
+          .rail = -1 },
+    };
+    struct wait wait = { .task = 0 };
+    struct program program = {
+        .n_tasks = 3, .n_waits = 1, .n_segments = 1, .tasks = tasks, .waits = &wait
+    };
+    const struct program *const nodes[] = { &program };
+
+    for (int t = 0; t < 3; t++)
+        tasks[t].does = 1U << tasks[t].kind;
+    tasks[1].n_waits = 1;
+    CHECK_OK(program_verify_nodes(nodes, 1, 1));
+    CHECK_STATUS(STATUS_MISMATCH, program_verify_nodes(nodes, 1, 2));
+    CHECK_MESSAGE("a deadlock: ");
+    wait.task = 2;
+    CHECK_STATUS(STATUS_MISMATCH, program_verify_nodes(nodes, 1, 1));
+    CHECK_MESSAGE("update bucket 0");
+}
+
+const struct test tests[] = {
+    { .name = "a lowered program has no race", .property = test_a_lowered_program_has_no_race },
+    { .name = "a wait that is removed is missed or was not needed",
+      .property = test_a_wait_that_is_removed_is_missed_or_was_not_needed },
+    { .name = "nodes that exchange in opposite orders wait for ever",
+      .run = test_nodes_that_exchange_in_opposite_orders_wait_for_ever },
+    { .name = "an exchange that another node has not is named",
+      .run = test_an_exchange_that_another_node_has_not_is_named },
+    { .name = "a lane that waits for its own end waits for ever",
+      .run = test_a_lane_that_waits_for_its_own_end_waits_for_ever },
+    { 0 },
+};
