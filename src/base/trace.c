@@ -14,9 +14,9 @@ struct trace {
     struct trace_row *rows[TRACE_ROWS];
 };
 
-static const char *const kind_names[TRACE_KINDS] = { "step",      "compute", "communication",
-                                                     "wait",      "load",    "evaluation",
-                                                     "checkpoint" };
+static const char *const kind_names[TRACE_KINDS] = { "step",       "compute", "communication",
+                                                     "wait",       "load",    "evaluation",
+                                                     "checkpoint", "task" };
 
 enum status trace_create(struct trace **out)
 {
@@ -108,9 +108,31 @@ static void print_order(struct strbuf *out, const char *what, int rank, int row,
                   what, rank, row, order);
 }
 
+/* A task may overlap what its thread does besides: viewers draw such an event on a line of its own. */
+static void print_task(struct strbuf *out, const struct trace_event *event, int rank, int row,
+                       int64_t origin)
+{
+    const int64_t times[] = { event->begin, event->end };
+
+    for (int i = 0; i < 2; i++) {
+        strbuf_add(out, ",\n{\"name\": ");
+        strbuf_add_json(out, event->name);
+        strbuf_printf(out,
+                      ", \"cat\": \"task\", \"ph\": \"%s\", \"id\": \"%d.%d.%s\", \"pid\": %d, "
+                      "\"tid\": %d, \"ts\": %.3f, \"args\": {\"step\": %llu, \"task\": %s}}",
+                      i == 0 ? "b" : "e", rank, row, event->detail, rank, row,
+                      (double)(times[i] - origin) * 1e-3, (unsigned long long)event->step,
+                      event->detail);
+    }
+}
+
 static void print_event(struct strbuf *out, const struct trace_event *event, int rank, int row,
                         int64_t origin)
 {
+    if (event->kind == TRACE_TASK) {
+        print_task(out, event, rank, row, origin);
+        return;
+    }
     strbuf_add(out, ",\n{\"name\": ");
     strbuf_add_json(out, event->name);
     strbuf_printf(out,

@@ -37,6 +37,7 @@ enum trace_kind {
     TRACE_LOAD,
     TRACE_EVALUATE,
     TRACE_CHECKPOINT,
+    TRACE_TASK, /* of a step program: may overlap others of its row; detail: its number */
     TRACE_KINDS
 };
 

@@ -82,6 +82,40 @@ static void test_a_trace_is_json_with_rank_row_time_and_kernel(void)
     trace_destroy(trace);
 }
 
+static void test_a_task_may_overlap_others_of_its_thread(void)
+{
+    struct trace *trace;
+    struct trace_row *row;
+    struct strbuf text;
+    struct json *json;
+
+    CHECK_OK(trace_create(&trace));
+    CHECK_OK(trace_add_row(trace, "net", 4, &row));
+    trace_switch(trace, true);
+    row->step = 3;
+    const int64_t begin = trace_begin(row);
+    trace_end(row, begin, TRACE_TASK, "norm", "17");
+    strbuf_init(&text, 1 << 20);
+    strbuf_add(&text, "[");
+    (void)trace_print(trace, 2, "rank 2", begin - 5000, &text);
+    strbuf_add(&text, "]");
+    CHECK_OK(json_parse(text.text, text.length, &json));
+    const struct json_value *array = json_root(json);
+    for (int i = 0; i < 2; i++) {
+        const struct json_value *event = &array->items[array->count - 2 + (size_t)i];
+        CHECK_TEXT("norm", json_text(event, "name", ""));
+        CHECK_TEXT("task", json_text(event, "cat", ""));
+        CHECK_TEXT(i == 0 ? "b" : "e", json_text(event, "ph", ""));
+        CHECK_TEXT("2.0.17", json_text(event, "id", ""));
+        CHECK(json_number(event, "ts", -1) >= 5 - 1e-6);
+        CHECK_INT(3, json_integer(json_get(event, "args"), "step", -1));
+        CHECK_INT(17, json_integer(json_get(event, "args"), "task", -1));
+    }
+    json_destroy(json);
+    strbuf_release(&text);
+    trace_destroy(trace);
+}
+
 static void test_a_full_row_drops_and_counts(void)
 {
     struct trace *trace;
@@ -153,6 +187,8 @@ const struct test tests[] = {
       .run = test_events_are_kept_while_the_trace_is_on },
     { .name = "a trace is JSON with rank, row, time and kernel",
       .run = test_a_trace_is_json_with_rank_row_time_and_kernel },
+    { .name = "a task may overlap others of its thread",
+      .run = test_a_task_may_overlap_others_of_its_thread },
     { .name = "a full row drops and counts", .run = test_a_full_row_drops_and_counts },
     { .name = "no trace has no rows", .run = test_no_trace_has_no_rows },
     { .name = "a row is printed while it is written",

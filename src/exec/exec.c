@@ -557,7 +557,7 @@ void exec_destroy(struct exec *exec)
         return;
     net_destroy(exec);
     remote_destroy(exec);
-    program_destroy(exec->program);
+    exec_destroy_program(exec);
     device_destroy(exec);
     pipe_destroy(exec);
     hold_destroy(exec);

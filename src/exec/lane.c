@@ -217,7 +217,9 @@ enum status lane_run_tasks(struct lane *lane, int begin, int end,
             continue;
         BUG_ON(!rows[task->kind].run);
         TRY(lane_await(lane, task));
+        const int64_t began = trace_begin(lane->trace);
         TRY(rows[task->kind].run(lane, t, shard));
+        exec_trace_task(lane->exec, lane->trace, began, t);
     }
     return STATUS_OK;
 }

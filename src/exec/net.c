@@ -355,6 +355,7 @@ static enum status start(struct net *net, struct net_task *t)
     if (t->row->point)
         exec_meet(net->exec, t->row->point);
     net_take_channel(net, t);
+    t->began = trace_begin(net->traffic.rows[0]);
     if (t->row->start)
         TRY(t->row->start(net, t));
     t->stage = NET_STARTED;
@@ -409,6 +410,16 @@ static enum status end_if_over(struct net *net, struct net_task *t)
     if ((!sent && !leaves_sends(t->task)) || !are_waits_over(net, t, true))
         return STATUS_OK;
     return finish(net, t);
+}
+
+static void trace_finished(const struct net *net, const struct net_task *t)
+{
+    struct trace_row *row = net->traffic.rows[0];
+
+    if (!t->began)
+        return;
+    row->step = net->step.number;
+    exec_trace_task(net->exec, row, t->began, t->number);
 }
 
 /* Moves a task on as far as it goes. */
@@ -484,6 +495,7 @@ static enum status begin_step(struct net *net)
         const bool is_part = !net->step.walk.is_evaluation || t->row->run;
         t->stage = is_part ? NET_WAITING : NET_FINISHED;
         t->is_prepared = t->is_busy = false;
+        t->began = is_part && t->row->run ? trace_begin(net->traffic.rows[0]) : 0;
         net_clear(&t->receives);
         net_clear(&t->sends);
         if (t->row->begin)
@@ -508,7 +520,10 @@ static enum status run_tasks(struct net *net)
                 continue;
             if (net->traffic.holds) /* room is made by what has gone */
                 TRY(send_held(net, &t->sends));
+            const bool was_finished = t->stage == NET_FINISHED;
             TRY(advance(net, t, &moved));
+            if (t->stage == NET_FINISHED && !was_finished)
+                trace_finished(net, t);
             any |= moved;
             left += is_left(t);
             busy |= is_busy(t);

@@ -51,6 +51,7 @@ struct net_task {
     struct transfers receives, sends;
     int channel; /* row of the trace; CHANNELS: none */
     int64_t traced;
+    int64_t began; /* for the trace */
 };
 
 struct net_most {

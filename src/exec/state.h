@@ -200,13 +200,14 @@ struct exec {
     int first_lane,
         job_lanes;   /* this node's first lane among those of the job, and how many these are */
     struct net *net; /* to other nodes, or NULL */
-    uint32_t tensor_tags;       /* of config.tensor: one a lane */
-    struct remote *remote;      /* what goes to servers, or NULL */
-    struct program *program;    /* what this node's lanes and inter-node threads do in a step */
-    struct pipe *pipe;          /* to other stages, or NULL */
-    uint32_t beside_tag;        /* of what is told; the next is of what is added */
-    struct device_side *device; /* what is on a device, if it runs there; else NULL */
-    bool releases;              /* gradients give their memory back (release.c) */
+    uint32_t tensor_tags;    /* of config.tensor: one a lane */
+    struct remote *remote;   /* what goes to servers, or NULL */
+    struct program *program; /* what this node's lanes and inter-node threads do in a step */
+    struct task_name *task_names; /* of its tasks, for the trace; NULL: there is none */
+    struct pipe *pipe;            /* to other stages, or NULL */
+    uint32_t beside_tag;          /* of what is told; the next is of what is added */
+    struct device_side *device;   /* what is on a device, if it runs there; else NULL */
+    bool releases;                /* gradients give their memory back (release.c) */
     size_t window; /* bytes of gradients, or of parameters, that are under way at once */
     struct pool *lanes_pool; /* runs the lanes, if there are several */
     struct plan_buckets buckets;
@@ -578,8 +579,14 @@ MUST_CHECK enum status remote_await(struct lane *lane, int b);
 /* Ranks of a node that talk to other nodes: its first ones. */
 int net_rails(const struct exec *exec);
 
+struct task_name {
+    char text[112], number[12]; /* "reduce_scatter bucket 3", "17" */
+};
 /* lower.c: lowers the graph to this rank's program, and verifies it against those of all nodes. */
 MUST_CHECK enum status exec_make_program(struct exec *exec);
+void exec_destroy_program(struct exec *exec);
+/* An event for a task of the program that this thread ran from `begin` until now; 0: none. */
+void exec_trace_task(const struct exec *exec, struct trace_row *row, int64_t begin, int task);
 /* Is bucket b made of what every shard gives, not of gradients that are summed? */
 static inline bool bucket_is_gathered(const struct exec *exec, int b)
 {

@@ -181,7 +181,9 @@ enum status lane_sync(struct lane *lane, int end)
         TRY(await_task(lane, task, lane->next_task < end, &is_ready));
         if (!is_ready)
             return STATUS_OK;
+        const int64_t begin = trace_begin(lane->trace);
         TRY(run_task(lane, lane->next_task));
+        exec_trace_task(lane->exec, lane->trace, begin, lane->next_task);
     }
     return STATUS_OK;
 }
