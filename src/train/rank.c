@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* rank.c - a rank from start to end: its executor and loader, its steps, what is known then. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,30 +14,78 @@
 #include "train/classes.h"
 #include "train/loss_scale.h"
 #include "train/on_device.h"
-#include "train/rank.h"
 #include "train/reconstruct.h"
+#include "train/regime.h"
 #include "train/same.h"
 #include "train/samples.h"
+#include "train/served.h"
 #include "train/stop.h"
 #include "transport/launch.h"
 
-/* What a worker has of its own in a checkpoint. */
-static enum status load_own(struct rank *rank)
-{
-    const struct run *run = rank->run;
-    struct local *local = rank->own.local;
+enum { CHECKPOINT_SECONDS = 60 };
 
-    if (run->checkpoint) {
-        TRY(weights_load_worker(rank->exec, checkpoint_optimizer(run->checkpoint),
-                                comm_rank(rank->comm), local_momentum(local)));
-        TRY(local_read(local, checkpoint_state(run->checkpoint)));
-    }
-    if (!rank->is_first)
-        rank->epoch = (struct tally){ 0 }; /* rank 0 has what all did */
-    local_resume(local, run->first_step);
-    rank->own.met.interval = local_interval(local)->now;
-    return STATUS_OK;
+uint32_t rank_wishes(const struct rank *rank)
+{
+    const int asked = stop_asked();
+    const bool is_due = rank->is_first && !rank->job->settings.checkpoint_every &&
+                        clock_seconds() - rank->saved_at > CHECKPOINT_SECONDS;
+
+    return (asked ? STOP : 0) | (asked == SIGINT ? BY_HAND : 0) | (is_due ? SAVE : 0);
 }
+
+/* Executors ------------------------------------------------------------------------------ */
+
+enum status private_comm_create(struct private_comm *out)
+{
+    TRY(transport_inproc_create(1, &out->transport));
+    return comm_create(out->transport, NULL, &out->comm);
+}
+
+void private_comm_destroy(struct private_comm *comm)
+{
+    comm_destroy(comm->comm);
+    if (comm->transport)
+        transport_inproc_destroy(&comm->transport, 1);
+}
+
+struct exec_config rank_exec_config(const struct rank *rank)
+{
+    const struct job *job = rank->job;
+    const struct settings *s = &job->settings;
+
+    return (struct exec_config){
+        .train = job->graph,
+        .eval = job->eval_graph,
+        .comm = rank->comm,
+        .threads = (int)s->threads,
+        .shards = s->shards,
+        .batch = s->batch,
+        .rows = job->balance.is_used ? job->balance.rows : NULL,
+        .seed = s->seed,
+        .device = on_device_of(&rank->device),
+        .choices = job->choices,
+        .optim = job->optim,
+        .compress = job->compress,
+        .compress_after = (uint64_t)s->compress_after,
+        .zero = job->axes.zero,
+        .leaders = job->rails.count == 1,
+        .trace = rank->trace,
+        .stall_timeout = s->stall_timeout,
+    };
+}
+
+enum status rank_make_comm(struct rank *rank)
+{
+    TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(grid_create(rank->job, rank->transport, &rank->grid));
+    if (!rank->grid)
+        TRY(parallax_measure(rank->job, rank->comm));
+    TRY(balance_measure(rank->job, rank->comm));
+    return rails_choose(rank->job->settings.rails, rank->job->graph, rank->comm,
+                        &rank->job->rails);
+}
+
+/* Start ---------------------------------------------------------------------------------- */
 
 /* What the run goes on from, or begins with; group by group where machines hold parts. */
 static enum status load_saved(struct rank *rank)
@@ -54,7 +103,7 @@ static enum status load_saved(struct rank *rank)
             log_line(LOG_WARNING, "%s has no state of %s, which begins with none",
                      checkpoint_path(run->checkpoint), rank->job->settings.optimizer);
     }
-    const bool loads = rank->is_first || rank->own.local || rank->own.served || leads;
+    const bool loads = rank->is_first || rank->regime->is_private || leads;
 
     if (!rank_streams(rank)) {
         if (loads)
@@ -77,9 +126,7 @@ static enum status load_params(struct rank *rank)
     TRY(run->checkpoint || run->init ? load_saved(rank) : exec_init_params(rank->exec));
     if (run->checkpoint)
         TRY(loss_scale_read(rank->exec, checkpoint_state(run->checkpoint)));
-    if (rank->own.served)
-        return served_begin(rank->own.served, rank->exec, run->first_step, &rank->begins);
-    return rank->own.local ? load_own(rank) : STATUS_OK;
+    return rank->regime->begin ? rank->regime->begin(rank) : STATUS_OK;
 }
 
 /* Which kernel runs what, for who wants to know (TUTTI_LOG=debug). */
@@ -106,6 +153,15 @@ static enum status start_trace(struct rank *rank)
                           (uint64_t)rank->job->total_steps, &rank->window));
     TRY(trace_create(&rank->trace));
     return trace_add_row(rank->trace, "loop", 0, &rank->row);
+}
+
+void rank_switch_trace(struct rank *rank)
+{
+    if (!rank->row)
+        return;
+    rank->row->step = rank->step;
+    trace_switch(rank->trace,
+                 rank->step >= rank->window.begin && rank->step < rank->window.end);
 }
 
 /* A trace that cannot be written is no reason to lose a run's results; a lost rank is. */
@@ -136,31 +192,6 @@ static enum status check_job(struct rank *rank)
     return same_check(rank->job, rank->run->first_step, rank->transport);
 }
 
-/* The executor, and what joins it with others. */
-static enum status make_exec(struct rank *rank)
-{
-    if (rank->job->axes.servers)
-        return rank_make_served(rank);
-    TRY(comm_create(rank->transport, NULL, &rank->comm));
-    TRY(grid_create(rank->job, rank->transport, &rank->grid));
-    if (!rank->grid)
-        TRY(parallax_measure(rank->job, rank->comm));
-    TRY(balance_measure(rank->job, rank->comm));
-    TRY(rails_choose(rank->job->settings.rails, rank->job->graph, rank->comm,
-                     &rank->job->rails));
-    if (rank_is_together(rank->job, rank->run->first_step))
-        TRY(rank_make_together(rank));
-    else
-        TRY(rank_make_own(rank));
-    return watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch);
-}
-
-/* A spare whose place nobody left empty. */
-static bool is_unneeded(const struct rank *rank)
-{
-    return rank->own.served && served_place(rank->own.served) < 0;
-}
-
 static enum status start_rank(struct rank *rank)
 {
     struct job *job = rank->job;
@@ -178,9 +209,9 @@ static enum status start_rank(struct rank *rank)
     TRY(start_trace(rank));
     loader.trace = rank->trace;
     TRY(on_device_open(job, rank->transport, false, &rank->device));
-    TRY(make_exec(rank));
+    TRY(rank->regime->create(rank));
     TRY(load_params(rank));
-    if (is_unneeded(rank))
+    if (rank->is_unneeded)
         return STATUS_OK;
     loader.first_step = rank->begins;
     loader.first_shard = exec_first_shard(rank->exec);
@@ -235,8 +266,8 @@ static enum status finish(struct rank *rank, struct rank_times *times, const cha
     TRY(classes_take(rank->exec, rank->job->test, &classes));
     struct strbuf more;
     strbuf_init(&more, 1 << 20);
-    if (rank->own.served)
-        served_print(rank->own.served, &more);
+    if (rank->regime->print_summary)
+        rank->regime->print_summary(rank, &more);
     strbuf_add(&more, timeline);
     enum status status = strbuf_status(&more);
     if (status == STATUS_OK)
@@ -247,63 +278,29 @@ static enum status finish(struct rank *rank, struct rank_times *times, const cha
     return status;
 }
 
-/* A worker's times, at the number that the job has for its part of the work. */
-static enum status receive_times(const struct rank *rank, int w, struct rank_times *all)
-{
-    const uint32_t tag = rank->own.tag;
-    int64_t place;
-
-    TRY(transport_receive(rank->transport, w, tag, &place, sizeof place));
-    if (place == -1)
-        return STATUS_OK; /* a spare that nobody needed */
-    if (place < 1 || place >= rank->job->settings.ranks)
-        return FAIL(STATUS_CORRUPT, "rank %d says it is worker %lld", w, (long long)place);
-    return transport_receive(rank->transport, w, tag, &all[place], sizeof *all);
-}
-
-/* Every rank's times to rank 0. With servers a worker that is lost, also after its last step, has none. */
-static enum status gather_times(struct rank *rank, const struct rank_times *own,
+static enum status gather_times(struct rank *rank, struct rank_times *own,
                                 struct rank_times *all)
 {
-    const uint32_t tag = rank->own.tag;
-
-    if (!rank->own.served)
-        return comm_all_gather(rank->comm, own, all, sizeof *own / sizeof(int64_t), DTYPE_I64);
-    const struct served *served = rank->own.served;
-    const struct settings *s = &rank->job->settings;
-    const int64_t place = rank->grid ? transport_rank(rank->transport) : served_place(served);
-
-    if (!rank->is_first) {
-        served_note_meeting(served, "place");
-        TRY(transport_send(rank->transport, 0, tag, &place, sizeof place));
-        served_note_meeting(served, "times");
-        return transport_send(rank->transport, 0, tag, own, sizeof *own);
-    }
-    all[0] = *own;
-    for (int w = 1; w < s->ranks + s->spares; w++) {
-        if (!served_hears_from(served, w))
-            continue;
-        const enum status status = receive_times(rank, w, all);
-        if (status != STATUS_PEER_LOST || !transport_lost(rank->transport, w, NULL))
-            TRY(status);
-    }
-    return STATUS_OK;
+    if (rank->regime->gather_times)
+        return rank->regime->gather_times(rank, own, all);
+    return comm_all_gather(rank->comm, own, all, sizeof *own / sizeof(int64_t), DTYPE_I64);
 }
 
-/* The hash of the weights. Every machine has parameters of its own, or every worker: at the end they must be the
- * same. */
+/* The hash of the weights. Every machine has parameters of its own, or every worker: at the end
+ * they must be the same. */
 static enum status hash_copies(struct rank *rank)
 {
     enum { HASH = 64 };
     char *hash = rank->result.weights_sha256, *all;
 
+    if (rank->regime->hash)
+        return rank->regime->hash(rank, hash);
     if (rank->grid)
         return grid_hash(rank->grid, rank->exec, hash);
-    if (rank->own.served) /* worker 0 has what servers have */
-        return rank->is_first ? exec_hash(rank->exec, hash) : STATUS_OK;
     const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
     const int node = transport_node_of(rank->transport, own);
-    const bool has_copy = transport_node_first(rank->transport, node) == own || rank->own.local;
+    const bool has_copy =
+        transport_node_first(rank->transport, node) == own || rank->regime->is_private;
 
     if (has_copy || exec_is_in_parts(rank->exec))
         TRY(exec_hash(rank->exec, hash));
@@ -321,12 +318,13 @@ static enum status hash_copies(struct rank *rank)
     return status;
 }
 
-/* Seconds of this rank. What a client of servers does is no work of a lane's, but for ticks. */
+/* Seconds of this rank. */
 static struct rank_times times_of(const struct rank *rank)
 {
     const struct exec_times times = rank_times(rank);
     const int lanes = exec_lanes(rank->exec);
-    struct rank_times own = {
+
+    return (struct rank_times){
         .compute = times.compute / lanes,
         .comm = times.comm / lanes,
         .wait = times.wait / lanes,
@@ -338,32 +336,13 @@ static struct rank_times times_of(const struct rank *rank)
         .training_bytes = memory_grown(&rank->memory),
         .predicted_bytes = rank->predicted_bytes,
     };
-
-    if (rank->own.served) {
-        const struct served_times served = served_times(rank->own.served);
-        own.wait += served.tick;
-        own.wire = served.move;
-        own.bytes = served.bytes;
-    }
-    return own;
 }
 
 /* Servers write no trace before all workers have left. */
 static enum status leave_servers(struct rank *rank)
 {
-    served_destroy(rank->own.served);
-    rank->own.served = NULL;
+    rank->regime->leave(rank);
     return write_trace(rank);
-}
-
-/* Rank 0 hears of every worker that is not lost. */
-static enum status end_unneeded(struct rank *rank)
-{
-    const int64_t nobody = -1;
-
-    served_note_meeting(rank->own.served, "place");
-    TRY(transport_send(rank->transport, 0, rank->own.tag, &nobody, sizeof nobody));
-    return leave_servers(rank);
 }
 
 static const char *plural(int64_t count)
@@ -445,8 +424,10 @@ static enum status run_rank(struct rank *rank)
 
     memory_begin(&rank->memory);
     TRY(start_rank(rank));
-    if (is_unneeded(rank))
-        return end_unneeded(rank);
+    if (rank->is_unneeded) {
+        TRY(gather_times(rank, NULL, NULL));
+        return leave_servers(rank);
+    }
     rank->predicted_bytes = memory_predict(
         rank->exec, (struct memory_use){ .is_first = rank->is_first,
                                          .streams = rank_streams(rank),
@@ -462,11 +443,12 @@ static enum status run_rank(struct rank *rank)
         progress_end(&rank->progress);
     TRY(status);
 
-    const struct rank_times own = times_of(rank);
+    struct rank_times own = times_of(rank);
     TRY(hash_copies(rank));
-    if (!rank->own.served)
+    if (!rank->regime->leave)
         TRY(write_trace(rank));
-    TRY(rank_collect_times(rank));
+    if (rank->regime->collect_times)
+        TRY(rank->regime->collect_times(rank));
     struct rank_times *all;
     TRY(mem_alloc((size_t)rank->job->settings.ranks, sizeof *all, &all));
     status = gather_times(rank, &own, all);
@@ -483,7 +465,7 @@ static enum status run_rank(struct rank *rank)
         status = exec_settle(rank->exec); /* rank 0 has read what others hold */
     strbuf_release(&timeline);
     mem_free(all);
-    return status != STATUS_OK || !rank->own.served ? status : leave_servers(rank);
+    return status != STATUS_OK || !rank->regime->leave ? status : leave_servers(rank);
 }
 
 /* A server has nothing but what ps/ makes; its part of a trace is empty. */
@@ -504,7 +486,11 @@ enum status rank_body(struct transport *transport, void *arg)
         .run = run,
         .job = run->job,
         .transport = transport,
+        .regime = regime_at(run->job, run->first_step),
         .is_first = transport_rank(transport) == 0,
+        .leads = true,
+        .evaluates = true,
+        .may_save = true,
         .begins = run->first_step,
         .samples = run->samples_before,
         .epoch = run->epoch,
@@ -522,19 +508,18 @@ enum status rank_body(struct transport *transport, void *arg)
     stop_begin(&before);
     if (getpid() != run->pid)
         stop_say(NULL); /* the supervisor does */
-    if (run->job->axes.servers)
-        rank.own.tag = transport_new_tags(transport, 1);
-    const bool serves = served_is_server(run->job, transport);
-    enum status status = rank_join_workers(&rank);
+    enum status status = rank.regime->join ? rank.regime->join(&rank) : STATUS_OK;
     if (status == STATUS_OK)
-        status = serves ? run_server(&rank) : run_rank(&rank);
+        status = rank.is_server ? run_server(&rank) : run_rank(&rank);
     stop_end(&before);
     weights_copy_destroy(rank.copy);
     loader_destroy(rank.loader);
-    served_destroy(rank.own.served);
+    if (rank.regime->leave)
+        rank.regime->leave(&rank);
     exec_destroy(rank.exec);
     on_device_close(&rank.device);
-    rank_release_own(&rank.own);
+    if (rank.regime->destroy)
+        rank.regime->destroy(&rank);
     grid_destroy(rank.grid);
     watch_destroy(rank.watch);
     trace_destroy(rank.trace);

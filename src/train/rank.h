@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* rank.h - a rank of a run while it trains: what it has, and what it does with that. Private to train/.
+/* rank.h - a rank of a run while it trains: what it has, and what it does with that. Private to
+ * train/.
  *
- * rank.c starts and ends it, loop.c runs its steps, own.c makes executors that are a rank's own, tell.c has what
- * rank 0 writes on the way.
+ * rank.c starts and ends it, loop.c runs its steps, count.c adds up their results, tell.c writes
+ * metrics and evaluations, save.c checkpoints. How ranks agree on parameters is the regime's
+ * (regime.h).
  */
 #ifndef TRAIN_RANK_H
 #define TRAIN_RANK_H
@@ -12,9 +14,7 @@
 #include "train/checkpoint.h"
 #include "train/folder.h"
 #include "train/grid.h"
-#include "train/local.h"
 #include "train/memory.h"
-#include "train/served.h"
 #include "train/slow.h"
 #include "train/trace_file.h"
 #include "train/watch.h"
@@ -45,24 +45,13 @@ struct run {
     int pid;  /* of the process that looks after it */
 };
 
-/* What a rank has beside that as a worker with an executor of its own. */
-struct own {
-    struct local *local;  /* NULL: it has none, or not yet */
-    struct local_met met; /* the last meeting */
+/* The communicator of a private executor, with no rank but its own. */
+struct private_comm {
     struct transport *transport;
     struct comm *comm;
-    struct exec *together;          /* all ranks' executor until then, or NULL */
-    struct exec_times times_before; /* of that */
-    double *waited_for;             /* of each rank: what is told, and what that had */
-    double *waited_before;
-    float *vector;                    /* rank 0: of another worker */
-    struct served *served;            /* with servers; else NULL */
-    struct served_times served_times; /* at the last line of metrics */
-    double spread; /* with servers: steps between the fastest and the slowest worker */
-    uint32_t tag;  /* for what workers tell worker 0 at the end */
-    struct transport *group; /* with servers: the workers, or the servers; else NULL */
-    struct comm *evaluators; /* workers that share evaluations; NULL: each evaluates alone */
 };
+MUST_CHECK enum status private_comm_create(struct private_comm *out);
+void private_comm_destroy(struct private_comm *comm); /* zeroed is allowed */
 
 /* What a rank has while it runs. */
 struct rank {
@@ -74,7 +63,8 @@ struct rank {
     struct exec_device device; /* that the executor runs on; zero: none */
     size_t kept_bytes;         /* of images that it holds; 0: they are read here */
     struct exec *exec;
-    struct own own; /* exec is a private one, if local or served is there */
+    const struct regime *regime; /* regime.h */
+    void *own;                   /* the regime's */
     struct loader *loader;
     struct weights_copy *copy; /* rank 0 */
     struct watch *watch;
@@ -83,14 +73,17 @@ struct rank {
     struct trace_window window;
     struct progress progress;
     bool is_first;
-    uint64_t begins;   /* its first step */
-    uint64_t step;     /* the step that runs */
-    uint64_t next;     /* that this rank takes part in */
-    uint64_t known;    /* the first step whose results are not known */
-    uint64_t told;     /* what that was when an interval was told of */
-    int64_t samples;   /* seen in the whole run */
-    int64_t in_flight; /* of these, samples of steps whose results are not known */
-    int64_t tokens;    /* labels that counted, of this session */
+    bool is_server, is_unneeded; /* with servers: one of them; a spare that no worker needed */
+    bool leads;                  /* takes part in what is told and saved */
+    bool evaluates;              /* and in evaluations */
+    uint64_t begins;             /* its first step */
+    uint64_t step;               /* the step that runs */
+    uint64_t next;               /* that this rank takes part in */
+    uint64_t known;              /* the first step whose results are not known */
+    uint64_t told;               /* what that was when an interval was told of */
+    int64_t samples;             /* seen in the whole run */
+    int64_t in_flight;           /* of these, samples of steps whose results are not known */
+    int64_t tokens;              /* labels that counted, of this session */
     struct tally interval, epoch;
     struct tally before; /* the interval that was told of last */
     double began, load, saved_at;
@@ -99,8 +92,8 @@ struct rank {
     struct slow_steps slow_steps; /* with --slow */
     double interval_load;
     uint32_t heard; /* with the last step: STOP, SAVE, BY_HAND */
-    bool meets;     /* workers with executors of their own have met after this step */
-    bool is_owed;   /* a checkpoint, as soon as they do */
+    bool may_save;  /* parameters are equal on all ranks, or on servers */
+    bool is_owed;   /* a checkpoint, as soon as rank may_save */
     struct memory_mark memory;
     int64_t predicted_bytes;
     struct train_result result;
@@ -115,55 +108,65 @@ void run_note_saved(const struct run *run);
 
 /* rank.c: a rank's whole life; arg is the struct run. */
 enum status rank_body(struct transport *transport, void *arg);
+/* This rank's flags for all others: STOP, SAVE, BY_HAND. */
+uint32_t rank_wishes(const struct rank *rank);
+/* Traces the step that begins, if it is in the window. */
+void rank_switch_trace(struct rank *rank);
 
 /* loop.c: all steps, and what is due after each. */
 MUST_CHECK enum status rank_run_steps(struct rank *rank);
 
-/* own.c: Is this a step before workers train alone? */
-bool rank_is_together(const struct job *job, uint64_t step);
-/* The executor of all ranks. */
-MUST_CHECK enum status rank_make_together(struct rank *rank);
-/* One of its own for this rank's shards: averaged with others now and then, or with servers. */
-MUST_CHECK enum status rank_make_own(struct rank *rank);
-MUST_CHECK enum status rank_make_served(struct rank *rank);
-/* With servers, on all ranks: joins the workers, if they share evaluations. */
-MUST_CHECK enum status rank_join_workers(struct rank *rank);
-void rank_release_own(struct own *own);
-/* Room for what checkpoints have of that executor. */
-MUST_CHECK enum status rank_make_copy(struct rank *rank);
-/* Workers part: from this step on each has an executor of its own. */
-MUST_CHECK enum status rank_part(struct rank *rank);
-
-/* Where machines hold state in parts no rank has room for a copy of all: checkpoints are written while parts
- * come, and everybody waits for it. */
+/* Where machines hold state in parts no rank has room for a copy of all: checkpoints are written
+ * while parts come, and everybody waits for it. */
 static inline bool rank_streams(const struct rank *rank)
 {
     return (rank->job->axes.zero > 0 && !rank->device.face) || rank->grid;
 }
 
-/* Does this rank take part in what is told, evaluated and saved? With servers the first worker does. */
-static inline bool rank_leads(const struct rank *rank)
-{
-    return !rank->own.served || (rank->grid ? grid_leads(rank->grid) : rank->is_first);
-}
+/* For regimes: the communicator of all ranks, the grid, and what ranks measure together before
+ * they make executors. */
+MUST_CHECK enum status rank_make_comm(struct rank *rank);
+/* Of an executor of all ranks. */
+struct exec_config rank_exec_config(const struct rank *rank);
 
-/* tell.c: seconds of the run so far, earlier sessions included. */
+/* count.c: seconds of the run so far, earlier sessions included. */
 double rank_seconds(const struct rank *rank);
-void rank_add(struct tally *tally, const struct exec_result *result);
 double rank_mean_loss(const struct tally *tally);
 double rank_mean_accuracy(const struct rank *rank, const struct tally *tally);
-/* What progress shows: samples a second, or tokens. */
+/* Samples a second, or tokens. */
 double rank_rate(const struct rank *rank, const struct tally *tally);
-/* By how much all ranks' rate is more than what this rank counts: workers that train alone hear of
- * each other late. */
-double rank_copies(const struct rank *rank);
-/* Sums of this rank's lanes so far, what they had before they parted from others and meetings included. */
+/* exec_times of this rank, with what its regime spent beside the executor. */
 struct exec_times rank_times(const struct rank *rank);
-/* Collective, but with servers, as are all below: rank 0 learns what all ranks' time went to. */
-MUST_CHECK enum status rank_collect_times(struct rank *rank);
-/* Rank 0 writes a line of metrics, an evaluation, a checkpoint. */
-MUST_CHECK enum status rank_tell_interval(struct rank *rank);
+/* The loop spent these seconds. */
+void rank_spend(struct rank *rank, double seconds);
+/* The samples of a batch, of all ranks, were trained. */
+void rank_count_batch(struct rank *rank, const struct batch *batch);
+MUST_CHECK enum status rank_check_loss(const struct rank *rank,
+                                       const struct exec_result *result);
+/* Adds the result of a step to the interval and the epoch. */
+MUST_CHECK enum status rank_add_result(struct rank *rank, const struct exec_result *result);
+/* Takes results that a device owes: those that must be taken now, or all. The time that a device
+ * takes for steps is spent here. */
+MUST_CHECK enum status rank_take_late(struct rank *rank, bool all);
+
+/* tell.c: the progress line. */
+void rank_show_progress(struct rank *rank);
+/* "averages are 20 steps apart now: one takes 1.20 ms, the variance of parameters is 3.1e-07" */
+void rank_note_interval(struct rank *rank, const char *what, int64_t interval, double seconds,
+                        double variance);
+/* Adds all ranks' work since the last line (watch.h); warns of a straggler. */
+void rank_add_watched(struct rank *rank, struct metrics *m);
+/* Collective with rank->leads: rank 0 writes a line of metrics, if the result of an interval's
+ * last step is known. No device is waited for, but in fp16, for its loss scale. */
+MUST_CHECK enum status rank_tell_if_due(struct rank *rank);
+/* Collective with rank->evaluates: evaluates the executor's parameters; rank 0 writes the line. */
 MUST_CHECK enum status rank_evaluate(struct rank *rank);
+
+/* save.c: on rank 0, room for what checkpoints hold. */
+MUST_CHECK enum status rank_make_copy(struct rank *rank);
+/* Rank 0: copies the executor's parameters and state, unless they stream. */
+void rank_take_copy(struct rank *rank);
+/* Collective with rank->leads: a checkpoint. */
 MUST_CHECK enum status rank_save(struct rank *rank);
 
 #endif /* TRAIN_RANK_H */

@@ -1,189 +1,51 @@
 /* SPDX-License-Identifier: MIT */
-/* tell.c - what rank 0 tells on the way: lines of metrics, evaluations, checkpoints. */
+/* tell.c - what rank 0 writes during a run: progress, lines of metrics, evaluations. */
 #include <math.h>
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "train/classes.h"
 #include "train/loss_scale.h"
-#include "train/rank.h"
+#include "train/regime.h"
 #include "train/samples.h"
-
-double rank_seconds(const struct rank *rank)
-{
-    return rank->run->seconds_before + clock_seconds() - rank->began;
-}
-
-void rank_add(struct tally *tally, const struct exec_result *result)
-{
-    tally->loss += result->loss * (double)result->weight;
-    tally->correct += result->correct;
-    tally->samples += result->samples;
-    tally->weight += result->weight;
-}
-
-double rank_mean_loss(const struct tally *t)
-{
-    return t->weight ? t->loss / (double)t->weight : NAN;
-}
-
-double rank_mean_accuracy(const struct rank *rank, const struct tally *t)
-{
-    const bool counts = graph_roles(rank->job->graph)->correct != NULL;
-    return counts && t->weight ? t->correct / (double)t->weight : NAN;
-}
-
-/* What progress shows: samples a second, or tokens. */
-double rank_rate(const struct rank *rank, const struct tally *t)
-{
-    const int64_t count = job_predicts_tokens(rank->job) ? t->weight : t->samples;
-    return t->seconds > 0 ? (double)count / t->seconds : NAN;
-}
-
-double rank_copies(const struct rank *rank)
-{
-    return rank->own.local
-               ? (double)rank->job->settings.shards / (double)exec_shard_count(rank->exec)
-               : 1;
-}
 
 static double tokens_per_s(const struct rank *rank, const struct tally *t)
 {
     return job_predicts_tokens(rank->job) ? rank_rate(rank, t) : NAN;
 }
 
-/* Saving ------------------------------------------------------------------------------- */
-
-/* Every other worker's state of the optimizer comes to rank 0. */
-static enum status take_workers(struct rank *rank)
+void rank_show_progress(struct rank *rank)
 {
-    const size_t bytes = exec_vector_length(rank->exec) * sizeof(float);
-    const float *outer = local_momentum(rank->own.local);
+    const struct tally *known = rank->interval.weight ? &rank->interval : &rank->before;
+    const uint64_t number = rank->step + 1;
 
-    if (rank->is_first && outer)
-        weights_copy_take_outer(rank->copy, rank->exec, outer);
-    for (int w = 1; w < comm_size(rank->comm); w++) {
-        for (int k = 0; k < exec_own_states(rank->exec); k++) {
-            if (comm_rank(rank->comm) == w)
-                TRY(comm_send(rank->comm, 0, exec_vector(rank->exec, k), bytes));
-            if (!rank->is_first)
-                continue;
-            TRY(comm_receive(rank->comm, w, rank->own.vector, bytes));
-            weights_copy_take_state(rank->copy, rank->exec, w, k, rank->own.vector);
-        }
-    }
-    return STATUS_OK;
-}
-
-/* With servers: what they have comes to worker 0; of a center, until served_give_back. */
-static enum status bring(struct rank *rank)
-{
-    struct served *served = rank->own.served;
-
-    if (!served)
-        return STATUS_OK;
-    return served_seen(served) ? served_lend_center(served) : served_collect(served);
-}
-
-/* What is saved beside tensors. */
-static enum status print_state(const struct rank *rank, const struct tally *epoch,
-                               struct strbuf *state)
-{
-    char augment[AUGMENT_TEXT];
-
-    const struct settings *s = &rank->job->settings;
-
-    strbuf_printf(state,
-                  "{\"step\": %llu, \"batch\": %lld, \"shards\": %lld, \"seed\": \"%llu\", "
-                  "\"shuffle\": %s, \"drop_last\": %s, \"samples\": %lld, \"seconds\": ",
-                  (unsigned long long)rank->step + 1, (long long)s->batch, (long long)s->shards,
-                  (unsigned long long)s->seed, s->shuffle ? "true" : "false",
-                  s->drop_last ? "true" : "false", (long long)rank->samples);
-    strbuf_add_number(state, rank_seconds(rank));
-    strbuf_printf(state, ", \"epoch_samples\": %lld, \"epoch_weight\": %lld, \"epoch_loss\": ",
-                  (long long)epoch->samples, (long long)epoch->weight);
-    strbuf_add_number(state, epoch->loss);
-    strbuf_add(state, ", \"epoch_correct\": ");
-    strbuf_add_number(state, epoch->correct);
-    strbuf_add(state, ", \"epoch_seconds\": ");
-    strbuf_add_number(state, epoch->seconds);
-    if (rank->own.local)
-        local_print(rank->own.local, state);
-    TRY(loss_scale_print(rank->exec, state));
-    strbuf_printf(state,
-                  ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
-                  "\"augment\": \"%s\"}",
-                  kernel_isa(), kernel_choices_hash(rank->job->choices),
-                  rank->job->train->fingerprint, augment_print(&rank->job->augment, augment));
-    return strbuf_status(state);
-}
-
-/* Rank 0 writes; tensors that stream come from the others meanwhile. */
-static enum status write_checkpoint(struct rank *rank, const struct tally *epoch)
-{
-    const struct settings *s = &rank->job->settings;
-    const uint64_t step = rank->step + 1;
-    struct strbuf state;
-    char *folder;
-
-    strbuf_init(&state, 64 << 10);
-    enum status status = print_state(rank, epoch, &state);
-    if (status == STATUS_OK)
-        status = file_join(s->out, "checkpoint", &folder);
-    if (status == STATUS_OK) {
-        status =
-            rank_streams(rank)
-                ? weights_stream(rank->copy, rank->exec, folder, step, state.text, (int)s->keep)
-                : weights_copy_save(rank->copy, folder, step, state.text, (int)s->keep);
-        mem_free(folder);
-    }
-    strbuf_release(&state);
-    TRY(status);
-    rank->run->shared->saved_step = (int64_t)step;
-    run_note_saved(rank->run);
-    return STATUS_OK;
-}
-
-enum status rank_save(struct rank *rank)
-{
-    const int64_t traced = trace_begin_rare(rank->row);
-    struct tally epoch = rank->epoch;
-
-    rank->is_owed = false;
-    if (rank_streams(rank)) {
-        TRY(exec_settle(rank->exec));
-        TRY(bring(rank));
-        TRY(rank->is_first ? write_checkpoint(rank, &epoch)
-            : rank->grid   ? grid_serve(rank->grid, rank->exec)
-                           : weights_stream(NULL, rank->exec, NULL, 0, NULL, 0));
-        TRY(exec_settle(rank->exec));
-        rank->saved_at = clock_seconds();
-        trace_end(rank->row, traced, TRACE_CHECKPOINT, "write a checkpoint", NULL);
-        return STATUS_OK;
-    }
-    TRY(exec_collect(rank->exec));
-    TRY(bring(rank));
-    if (rank->is_first)
-        weights_copy_take(rank->copy, rank->exec);
-    if (rank->own.served)
-        served_give_back(rank->own.served);
-    if (rank->own.local) {
-        TRY(local_sum(rank->own.local, &epoch));
-        TRY(take_workers(rank));
-    }
-    TRY(exec_settle(rank->exec)); /* from here on the others may go on */
-    rank->saved_at = clock_seconds();
     if (!rank->is_first)
-        return STATUS_OK;
-    TRY(write_checkpoint(rank, &epoch));
-    trace_end(rank->row, traced, TRACE_CHECKPOINT, "write a checkpoint", NULL);
-    return STATUS_OK;
+        return;
+    if (rank->run->hooks->progress)
+        progress_update(&rank->progress, number,
+                        (double)number / (double)rank->job->steps_per_epoch,
+                        rank_mean_loss(known), rank_mean_accuracy(rank, known),
+                        rank->regime->rate(rank, known));
+    if (number == rank->run->first_step + 1)
+        rank->result.first_step_s = clock_seconds() - rank->job->began;
 }
 
-/* Telling ------------------------------------------------------------------------------ */
+void rank_note_interval(struct rank *rank, const char *what, int64_t interval, double seconds,
+                        double variance)
+{
+    char text[200];
+
+    snprintf(text, sizeof text,
+             "step %llu: %s are %lld steps apart now: one takes %.2f ms, the variance of "
+             "parameters is %.2g",
+             (unsigned long long)rank->step + 1, what, (long long)interval, 1e3 * seconds,
+             variance);
+    if (rank->run->hooks->progress)
+        progress_note(&rank->progress, text);
+    else
+        log_line(LOG_INFO, "%s", text);
+}
 
 static struct metrics metrics_now(const struct rank *rank, const char *kind)
 {
@@ -223,44 +85,7 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
     };
 }
 
-/* Sums of this rank's lanes so far, what they had before they parted from others and meetings included. */
-struct exec_times rank_times(const struct rank *rank)
-{
-    const struct exec_times *before = &rank->own.times_before;
-    struct exec_times t = exec_times(rank->exec);
-
-    if (!rank->own.local)
-        return t;
-    const struct local_times met = local_times(rank->own.local);
-    t.compute += before->compute;
-    t.comm += before->comm + met.comm * exec_lanes(rank->exec);
-    t.wait += before->wait + met.wait * exec_lanes(rank->exec);
-    t.evaluate += before->evaluate;
-    t.hidden += before->hidden;
-    t.wire += before->wire;
-    t.wire_hidden += before->wire_hidden;
-    t.bytes += before->bytes + met.bytes;
-    return t;
-}
-
-/* Collective: rank 0 learns what all ranks' time went to. */
-enum status rank_collect_times(struct rank *rank)
-{
-    const struct own *own = &rank->own;
-
-    if (own->served)
-        return STATUS_OK; /* nobody waits for the others to tell */
-    if (!own->local)
-        return grid_collect_times(rank->grid, rank->watch, rank->exec, rank->load);
-    const struct exec_times times = rank_times(rank);
-    const struct local_times met = local_times(own->local);
-    for (int r = 0; r < comm_size(rank->comm); r++)
-        own->waited_for[r] = own->waited_before[r] + met.waited_for[r] * exec_lanes(rank->exec);
-    return watch_bring(rank->watch, &times, own->waited_for, rank->load);
-}
-
-/* What all ranks together did since the last line. */
-static void add_all_ranks(struct rank *rank, struct metrics *m)
+void rank_add_watched(struct rank *rank, struct metrics *m)
 {
     const double now = clock_seconds();
     const struct watch_interval all = watch_next(rank->watch, now - rank->watched_at);
@@ -291,33 +116,14 @@ static void add_all_ranks(struct rank *rank, struct metrics *m)
         log_line(LOG_WARNING, "%s", text);
 }
 
-/* What a worker's end of the servers did since the last line. */
-static void add_served(struct rank *rank, struct metrics *m)
+static enum status tell_interval(struct rank *rank)
 {
-    struct own *own = &rank->own;
-    const struct served_times now = served_times(own->served), then = own->served_times;
+    const struct regime *regime = rank->regime;
 
-    if (rank->interval.seconds > 0) {
-        m->wait_share += (now.tick - then.tick) / rank->interval.seconds;
-        m->wait_share = watch_share(m->wait_share, 1);
-        m->wire_share = watch_share(now.move - then.move, rank->interval.seconds);
-    }
-    m->bytes_sent = now.bytes - then.bytes;
-    m->clock_spread = own->spread;
-    const struct elastic_seen *seen = served_seen(own->served);
-    if (seen) {
-        m->sync_interval = (double)seen->interval;
-        m->param_variance = seen->distance;
-    }
-    own->served_times = now;
-}
-
-/* Collective, but with servers; rank 0 writes the line. */
-enum status rank_tell_interval(struct rank *rank)
-{
-    TRY(rank_collect_times(rank));
-    if (rank->own.local)
-        TRY(local_sum(rank->own.local, &rank->interval));
+    if (regime->collect_times)
+        TRY(regime->collect_times(rank));
+    if (regime->sum)
+        TRY(regime->sum(rank, &rank->interval));
     if (!rank->is_first) {
         rank->interval = (struct tally){ 0 };
         return STATUS_OK;
@@ -343,19 +149,24 @@ enum status rank_tell_interval(struct rank *rank)
     }
     if (rank->grid && span > 0)
         m.bubble_share = watch_share(now.bubble - then->bubble, span);
-    if (rank->own.served)
-        add_served(rank, &m);
-    else
-        add_all_ranks(rank, &m);
-    if (rank->own.local) {
-        m.sync_interval = (double)rank->own.met.interval;
-        m.param_variance = rank->own.met.variance;
-    }
+    regime->add_metrics(rank, &m);
     TRY(loss_scale_tell(rank->exec, &m));
     rank->interval_times = now;
     rank->interval_load = rank->load;
     rank->interval = (struct tally){ 0 };
     return folder_add_metrics(rank->job, rank->run->hooks, &m);
+}
+
+enum status rank_tell_if_due(struct rank *rank)
+{
+    const bool is_last = (int64_t)rank->known == rank->job->total_steps;
+    const bool ends = rank->known % (uint64_t)rank->job->settings.log_every == 0;
+
+    if (rank->told == rank->known || !(ends || is_last))
+        return STATUS_OK;
+    rank->told = rank->known;
+    rank->before = rank->interval;
+    return tell_interval(rank);
 }
 
 /* "loss 0.3121 accuracy 88.65%", or the loss alone; of tokens with their perplexity. */
@@ -411,8 +222,7 @@ static enum status add_quality(const struct rank *rank, struct metrics *m)
     return STATUS_OK;
 }
 
-/* With the parameters that the executor has now. */
-static enum status evaluate_these(struct rank *rank)
+enum status rank_evaluate(struct rank *rank)
 {
     struct metrics m = metrics_now(rank, "eval");
     struct tally epoch = rank->epoch;
@@ -423,8 +233,8 @@ static enum status evaluate_these(struct rank *rank)
     TRY(exec_evaluate(rank->exec, rank->job->test, &result));
     trace_end(rank->row, traced, TRACE_EVALUATE, "evaluate", NULL);
     m.eval_seconds = clock_seconds() - begin;
-    if (rank->own.local)
-        TRY(local_sum(rank->own.local, &epoch));
+    if (rank->regime->sum)
+        TRY(rank->regime->sum(rank, &epoch));
     m.train_loss = rank->result.train_loss = rank_mean_loss(&epoch);
     m.train_accuracy = rank->result.train_accuracy = rank_mean_accuracy(rank, &epoch);
     if (result.samples && !isfinite(result.loss))
@@ -453,20 +263,4 @@ static enum status evaluate_these(struct rank *rank)
     rank->result.val_auc = m.val_auc;
     rank->result.val_calibration_error = m.val_calibration_error;
     return tell_evaluation(rank, &m);
-}
-
-enum status rank_evaluate(struct rank *rank)
-{
-    if (rank->own.served) {
-        TRY(served_lend_center(rank->own.served));
-        TRY(evaluate_these(rank));
-        served_give_back(rank->own.served);
-        return STATUS_OK;
-    }
-    if (!rank->own.local)
-        return evaluate_these(rank);
-    TRY(local_lend_mean(rank->own.local));
-    TRY(evaluate_these(rank));
-    local_give_back(rank->own.local);
-    return STATUS_OK;
 }

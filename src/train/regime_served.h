@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* regime_served.h - what regime_served.c and regime_elastic.c share: a worker of parameter servers.
+ * Private to these.
+ *
+ * Functions without a contract here are slots of the table (regime.h).
+ */
+#ifndef TRAIN_REGIME_SERVED_H
+#define TRAIN_REGIME_SERVED_H
+
+#include "train/regime.h"
+#include "train/served.h"
+
+/* rank->own. On a server only the group is used. */
+struct worker {
+    struct served *served; /* NULL before create and after leave */
+    struct private_comm comm;
+    uint32_t tag; /* of messages to worker 0 at the end */
+    struct transport
+        *group; /* the workers, or the servers, if they share evaluations; else NULL */
+    struct comm *evaluators;     /* of these workers */
+    struct served_times at_line; /* at the last line of metrics */
+    double spread;               /* steps between the fastest and the slowest worker */
+};
+
+enum status worker_join(struct rank *rank);
+/* Makes the client of the servers, and the grid; *out is the configuration of the private
+ * executor, which the caller creates. */
+MUST_CHECK enum status worker_create(struct rank *rank, struct exec_config *out);
+enum status worker_begin(struct rank *rank);
+void worker_leave(struct rank *rank);
+void worker_destroy(struct rank *rank);
+
+/* Runs the step; flags go to the ranks of a grid that share this copy of the model. */
+MUST_CHECK enum status worker_step(struct rank *rank, const struct batch *batch,
+                                   struct exec_result *out);
+/* Ends the step at the servers: what was heard of all workers replaces *result. wish: this
+ * rank's flags. */
+MUST_CHECK enum status worker_tick(struct rank *rank, const struct batch *batch,
+                                   struct exec_result *result, uint32_t wish);
+/* At the end: waits for all workers, and counts what they trained and rank 0 has not heard of. */
+MUST_CHECK enum status worker_meet(struct rank *rank);
+
+double worker_rate(const struct rank *rank, const struct tally *known);
+void worker_add_metrics(struct rank *rank, struct metrics *m);
+void worker_print_summary(const struct rank *rank, struct strbuf *out);
+enum status worker_gather_times(struct rank *rank, struct rank_times *times,
+                                struct rank_times *all);
+enum status worker_hash(struct rank *rank, char out[65]);
+
+#endif /* TRAIN_REGIME_SERVED_H */
