@@ -76,7 +76,7 @@ static enum status create(struct rank *rank)
     return exec_create(&config, &rank->exec);
 }
 
-enum status worker_begin(struct rank *rank)
+static enum status begin(struct rank *rank)
 {
     struct served *served = served_of(rank);
 
@@ -126,26 +126,28 @@ static enum status late_result(struct rank *rank, const struct exec_result *resu
 }
 
 /* Worker 0 tells nobody that it is time for a checkpoint. */
-enum status worker_tick(struct rank *rank, const struct batch *batch,
-                        struct exec_result *result, uint32_t wish)
+void worker_hear(struct rank *rank, const struct served_heard *heard, uint32_t wish,
+                 struct exec_result *result)
 {
     struct worker *worker = rank->own;
-    struct served_heard heard;
 
-    TRY(served_tick(worker->served, batch, result, wish & (STOP | BY_HAND), &heard));
-    *result = heard.result;
-    rank->samples += heard.count.samples;
-    rank->tokens += heard.count.weight;
-    rank->heard = heard.result.heard | (wish & SAVE);
-    rank->next = heard.next;
-    worker->spread = (double)(heard.high - heard.low);
-    return STATUS_OK;
+    *result = heard->result;
+    rank->samples += heard->count.samples;
+    rank->tokens += heard->count.weight;
+    rank->heard = heard->result.heard | (wish & SAVE);
+    rank->next = heard->next;
+    worker->spread = (double)(heard->high - heard->low);
 }
 
 static enum status after_step(struct rank *rank, const struct batch *batch,
                               struct exec_result *result)
 {
-    return worker_tick(rank, batch, result, rank->grid ? result->heard : rank_wishes(rank));
+    const uint32_t wish = rank->grid ? result->heard : rank_wishes(rank);
+    struct served_heard heard;
+
+    TRY(served_tick(served_of(rank), batch, result, wish & (STOP | BY_HAND), &heard));
+    worker_hear(rank, &heard, wish, result);
+    return STATUS_OK;
 }
 
 enum status worker_meet(struct rank *rank)
@@ -186,7 +188,7 @@ void worker_add_metrics(struct rank *rank, struct metrics *m)
     const struct served_times now = served_times(worker->served), then = worker->at_line;
 
     if (rank->interval.seconds > 0) {
-        m->wait_share += (now.tick - then.tick) / rank->interval.seconds;
+        m->wait_share += (now.wait - then.wait) / rank->interval.seconds;
         m->wait_share = watch_share(m->wait_share, 1);
         m->wire_share = watch_share(now.move - then.move, rank->interval.seconds);
     }
@@ -238,7 +240,7 @@ enum status worker_gather_times(struct rank *rank, struct rank_times *times,
 
     if (times) {
         const struct served_times own = served_times(served);
-        times->wait += own.tick;
+        times->wait += own.wait;
         times->wire = own.move;
         times->bytes = own.bytes;
     }
@@ -278,7 +280,7 @@ const struct regime regime_served = {
     .is_private = true,
     .join = worker_join,
     .create = create,
-    .begin = worker_begin,
+    .begin = begin,
     .step = worker_step,
     .late_result = late_result,
     .after_step = after_step,

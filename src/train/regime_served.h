@@ -19,6 +19,7 @@ struct worker {
         *group; /* the workers, or the servers, if they share evaluations; else NULL */
     struct comm *evaluators;     /* of these workers */
     struct served_times at_line; /* at the last line of metrics */
+    struct exchange *exchange;   /* of regime_elastic.c; else NULL */
     double spread;               /* steps between the fastest and the slowest worker */
 };
 
@@ -26,17 +27,15 @@ enum status worker_join(struct rank *rank);
 /* Makes the client of the servers, and the grid; *out is the configuration of the private
  * executor, which the caller creates. */
 MUST_CHECK enum status worker_create(struct rank *rank, struct exec_config *out);
-enum status worker_begin(struct rank *rank);
 void worker_leave(struct rank *rank);
 void worker_destroy(struct rank *rank);
 
 /* Runs the step; flags go to the ranks of a grid that share this copy of the model. */
 MUST_CHECK enum status worker_step(struct rank *rank, const struct batch *batch,
                                    struct exec_result *out);
-/* Ends the step at the servers: what was heard of all workers replaces *result. wish: this
- * rank's flags. */
-MUST_CHECK enum status worker_tick(struct rank *rank, const struct batch *batch,
-                                   struct exec_result *result, uint32_t wish);
+/* What was heard of all workers replaces *result. wish: this rank's flags. */
+void worker_hear(struct rank *rank, const struct served_heard *heard, uint32_t wish,
+                 struct exec_result *result);
 /* At the end: waits for all workers, and counts what they trained and rank 0 has not heard of. */
 MUST_CHECK enum status worker_meet(struct rank *rank);
 

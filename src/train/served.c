@@ -38,13 +38,8 @@ struct served {
     bool has_begun;
     int place; /* among the workers; -1: it was not needed */
     struct exec_remote remote;
-    struct elastic *elastic;   /* with a center */
-    struct elastic_seen seen;  /* what it says */
-    struct ps_heard exchanged; /* of the exchange before this step */
-    bool has_exchanged;        /* there was one */
-    double step_began;
-    struct ps_tick heard;  /* of all clocks, at the last tick */
-    double tick;           /* seconds */
+    struct ps_tick heard;  /* of all clocks, when workers were last heard of */
+    double waited;         /* seconds, for others at ticks and exchanges */
     struct ps_stats stats; /* worker 0, after served_meet */
 };
 
@@ -410,16 +405,10 @@ enum status served_create(const struct job *job, const struct train_hooks *hooks
     return STATUS_OK;
 }
 
-static bool has_center(const struct served *served)
-{
-    return served->agreement.config.policy == PS_CENTER;
-}
-
 void served_destroy(struct served *served)
 {
     if (!served)
         return;
-    elastic_destroy(served->elastic);
     ps_leave(served->client);
     release_agreement(&served->agreement);
     transport_group_destroy(served->group);
@@ -428,7 +417,7 @@ void served_destroy(struct served *served)
 
 const struct exec_remote *served_remote(const struct served *served)
 {
-    return has_center(served) ? NULL : &served->remote;
+    return &served->remote;
 }
 
 static bool is_spare(const struct served *served)
@@ -455,21 +444,22 @@ static enum status put_all(struct served *served)
     return STATUS_OK;
 }
 
-/* Exchanges with a center have nothing to do with the executor's steps, so nobody has joined so far. */
-static enum status begin_exchanges(struct served *served, uint64_t step)
+enum status served_join(struct served *served, struct exec *exec, size_t room,
+                        struct ps_client **out)
 {
     struct ps_config *config = &served->agreement.config;
-    struct elastic_config elastic = { .axes = &served->job->axes,
-                                      .exec = served->exec,
-                                      .buckets = served->agreement.vectors.count,
-                                      .is_first = transport_rank(config->transport) == 0 };
 
-    config->room = elastic_room(served->exec);
+    served->exec = exec;
+    served->place = transport_rank(config->transport);
+    config->room = room;
     TRY(ps_join(config, &served->client));
-    elastic.client = served->client;
-    TRY(elastic_create(&elastic, step, &served->elastic));
-    served->has_begun = true;
+    *out = served->client;
     return STATUS_OK;
+}
+
+int served_buckets(const struct served *served)
+{
+    return served->agreement.vectors.count;
 }
 
 /* A spare waits until it is needed. */
@@ -493,9 +483,6 @@ enum status served_begin(struct served *served, struct exec *exec, uint64_t step
 {
     served->exec = exec;
     served->place = transport_rank(served->agreement.config.transport);
-    *out_step = step;
-    if (has_center(served))
-        return begin_exchanges(served, step);
     struct ps_memory memory = { .params = exec_vector(exec, -1),
                                 .shards = exec_tree_shards(exec) };
     memory.n_parts = exec_sums(exec, &memory.parts);
@@ -528,49 +515,21 @@ static struct served_count count_since(const struct ps_tick *now, const struct p
     return (struct served_count){ now->samples - then->samples, now->weight - then->weight };
 }
 
-bool served_is_due(const struct served *served, uint64_t step)
+void served_hear(struct served *served, const struct ps_heard *heard, struct served_heard *out)
 {
-    return has_center(served) && elastic_is_due(served->elastic, step);
+    *out = (struct served_heard){
+        .result = news(&heard->all, &served->heard),
+        .next = heard->clock,
+        .low = heard->low,
+        .high = heard->high,
+        .count = count_since(&heard->all, &served->heard),
+    };
+    served->heard = heard->all;
 }
 
-void served_add(struct served *served, const struct exec_result *own, double seconds)
+void served_add_wait(struct served *served, double seconds)
 {
-    if (has_center(served))
-        elastic_add(served->elastic, own, seconds);
-}
-
-enum status served_before(struct served *served, uint64_t step, uint32_t says)
-{
-    const double begin = clock_seconds();
-
-    if (!has_center(served))
-        return STATUS_OK;
-    TRY(elastic_before(served->elastic, step, says, &served->has_exchanged,
-                       &served->exchanged));
-    served->step_began = clock_seconds();
-    served->tick += served->step_began - begin;
-    return STATUS_OK;
-}
-
-/* Clocks of a center count exchanges. */
-static enum status end_own_step(struct served *served, const struct batch *batch,
-                                struct served_heard *out)
-{
-    const double lr = schedule_lr(&served->job->optim.schedule, batch->step);
-    const double begin = clock_seconds();
-
-    TRY(elastic_after(served->elastic, begin - served->step_began, lr));
-    served->tick += clock_seconds() - begin;
-    *out = (struct served_heard){ .next = batch->step + 1 };
-    if (!served->has_exchanged)
-        return STATUS_OK;
-    const uint64_t apart = (uint64_t)elastic_seen(served->elastic).interval;
-    out->result = news(&served->exchanged.all, &served->heard);
-    out->count = count_since(&served->exchanged.all, &served->heard);
-    out->low = served->exchanged.low * apart;
-    out->high = served->exchanged.high * apart;
-    served->heard = served->exchanged.all;
-    return STATUS_OK;
+    served->waited += seconds;
 }
 
 enum status served_tick(struct served *served, const struct batch *batch,
@@ -578,8 +537,6 @@ enum status served_tick(struct served *served, const struct batch *batch,
 {
     static const struct ps_tick nothing;
 
-    if (has_center(served))
-        return end_own_step(served, batch, out);
     const struct ps_tick tick = { .loss = own->loss * (double)own->weight,
                                   .correct = own->correct,
                                   .samples = batch->rows,
@@ -589,16 +546,10 @@ enum status served_tick(struct served *served, const struct batch *batch,
     struct ps_heard heard;
 
     TRY(ps_tick(served->client, &tick, &heard));
-    served->tick += clock_seconds() - begin;
-    const bool is_step = served->agreement.config.policy == PS_STEP;
-    *out = (struct served_heard){
-        .result = is_step ? news(&heard.sum, &nothing) : news(&heard.all, &served->heard),
-        .next = heard.clock,
-        .low = heard.low,
-        .high = heard.high,
-        .count = count_since(&heard.all, &served->heard),
-    };
-    served->heard = heard.all;
+    served_add_wait(served, clock_seconds() - begin);
+    served_hear(served, &heard, out);
+    if (served->agreement.config.policy == PS_STEP)
+        out->result = news(&heard.sum, &nothing);
     return STATUS_OK;
 }
 
@@ -607,42 +558,12 @@ struct served_count served_rest(const struct served *served)
     return count_since(&served->stats.all, &served->heard);
 }
 
-struct served_count served_untold(const struct served *served)
-{
-    struct served_count count = { 0 };
-
-    if (has_center(served))
-        elastic_untold(served->elastic, &count.samples, &count.weight);
-    return count;
-}
-
 enum status served_collect(struct served *served)
 {
-    const int states = has_center(served) ? 0 : served->agreement.vectors.n_states;
-
-    for (int state = -1; state < states; state++)
+    for (int state = -1; state < served->agreement.vectors.n_states; state++)
         TRY(ps_get(served->client, state, exec_vector(served->exec, state)));
     exec_wrote_params(served->exec);
     return STATUS_OK;
-}
-
-enum status served_lend_center(struct served *served)
-{
-    return has_center(served) ? elastic_lend_center(served->elastic) : STATUS_OK;
-}
-
-void served_give_back(struct served *served)
-{
-    if (has_center(served))
-        elastic_give_back(served->elastic);
-}
-
-const struct elastic_seen *served_seen(struct served *served)
-{
-    if (!has_center(served))
-        return NULL;
-    served->seen = elastic_seen(served->elastic);
-    return &served->seen;
 }
 
 /* Adds what servers did for the workers of another place, whose statistics these are. */
@@ -711,8 +632,9 @@ struct served_times served_times(const struct served *served)
 {
     const struct ps_times times = ps_times(served->client);
 
-    return (
-        struct served_times){ .tick = served->tick, .move = times.move, .bytes = times.bytes };
+    return (struct served_times){ .wait = served->waited,
+                                  .move = times.move,
+                                  .bytes = times.bytes };
 }
 
 int served_place(const struct served *served)
@@ -798,7 +720,8 @@ void served_print(const struct served *served, struct strbuf *out)
 
     print_servers(stats, (int)(served->job->settings.ranks + served->job->settings.spares),
                   out);
-    print_workers(stats, (int)served->job->settings.ranks, has_center(served), out);
+    print_workers(stats, (int)served->job->settings.ranks,
+                  served->agreement.config.policy == PS_CENTER, out);
     print_staleness(stats, out);
     print_spread(stats, out);
 }
