@@ -34,14 +34,14 @@ struct exec_times rank_times(const struct rank *rank)
 
 void rank_spend(struct rank *rank, double seconds)
 {
-    rank->interval.seconds += seconds;
+    rank->line.tally.seconds += seconds;
     rank->epoch.seconds += seconds;
 }
 
 void rank_count_batch(struct rank *rank, const struct batch *batch)
 {
-    rank->samples += batch->samples;
-    rank->tokens += batch->weight;
+    rank->counts.samples += batch->samples;
+    rank->counts.tokens += batch->weight;
 }
 
 enum status rank_check_loss(const struct rank *rank, const struct exec_result *result)
@@ -66,7 +66,7 @@ enum status rank_add_result(struct rank *rank, const struct exec_result *result)
 {
     TRY(rank_check_loss(rank, result));
     rank->known++;
-    add(&rank->interval, result);
+    add(&rank->line.tally, result);
     add(&rank->epoch, result);
     return STATUS_OK;
 }

@@ -13,10 +13,10 @@
 static enum status next_batch(struct rank *rank, const struct batch **out)
 {
     const double begin = clock_seconds();
-    const int64_t traced = trace_begin(rank->row);
+    const int64_t traced = trace_begin(rank->tracing.row);
 
     TRY(loader_next(rank->loader, out));
-    trace_end(rank->row, traced, TRACE_WAIT, "wait for a batch", NULL);
+    trace_end(rank->tracing.row, traced, TRACE_WAIT, "wait for a batch", NULL);
     rank->load += clock_seconds() - begin;
     return STATUS_OK;
 }
@@ -29,13 +29,13 @@ static enum status run_step(struct rank *rank, const struct batch *batch,
     const int own = transport_rank(rank->transport);
     const bool sleeps = slow_is(slow, own);
     const double before = sleeps ? exec_times(rank->exec).compute : 0;
-    const int64_t traced = trace_begin(rank->row);
+    const int64_t traced = trace_begin(rank->tracing.row);
 
     TRY(rank->regime->step(rank, batch, out));
     if (sleeps)
         slow_down(slow, own, (exec_times(rank->exec).compute - before) / exec_lanes(rank->exec),
                   &rank->slow_steps);
-    trace_end(rank->row, traced, TRACE_STEP, "step", NULL);
+    trace_end(rank->tracing.row, traced, TRACE_STEP, "step", NULL);
     return STATUS_OK;
 }
 
@@ -64,7 +64,7 @@ static enum status one_step(struct rank *rank)
     const double seconds = clock_seconds() - begin;
     rank_spend(rank, seconds);
     if (result.is_late)
-        rank->in_flight += result.samples;
+        rank->counts.in_flight += result.samples;
     else
         TRY(rank_add_result(rank, &result));
     return regime->meet ? regime->meet(rank, seconds) : STATUS_OK;
@@ -82,7 +82,7 @@ static enum status skip_step(struct rank *rank)
     return STATUS_OK;
 }
 
-/* The same on every rank with rank->leads; the others share evaluations at most. */
+/* The same on every rank with rank->role.leads; the others share evaluations at most. */
 static enum status do_due(struct rank *rank, bool *stop)
 {
     const struct settings *s = &rank->job->settings;
@@ -99,8 +99,8 @@ static enum status do_due(struct rank *rank, bool *stop)
     TRY(rank_take_late(rank, ends_epoch || saves || is_last || *stop));
     if (rank->regime->end && (is_last || *stop))
         TRY(rank->regime->end(rank));
-    if (!rank->leads)
-        return evaluates && rank->evaluates ? rank->regime->evaluate(rank) : STATUS_OK;
+    if (!rank->role.leads)
+        return evaluates && rank->role.evaluates ? rank->regime->evaluate(rank) : STATUS_OK;
     rank_show_progress(rank);
     TRY(rank_tell_if_due(rank));
     rank->result.train_loss = rank_mean_loss(&rank->epoch);
@@ -111,8 +111,8 @@ static enum status do_due(struct rank *rank, bool *stop)
     if (ends_epoch &&
         !is_last) /* a run that ends later evaluates once more, and tells this epoch */
         rank->epoch = (struct tally){ 0 };
-    rank->is_owed |= saves;
-    if ((rank->is_owed && rank->may_save) || is_last || *stop)
+    rank->save.is_owed |= saves;
+    if ((rank->save.is_owed && rank->save.is_allowed) || is_last || *stop)
         TRY(rank_save(rank));
     if (!evaluates || !*stop)
         return STATUS_OK;
@@ -128,7 +128,7 @@ static enum status end_again(struct rank *rank)
     rank->step = rank->begins - 1;
     if (rank->regime->end)
         TRY(rank->regime->end(rank));
-    if (rank->evaluates)
+    if (rank->role.evaluates)
         TRY(rank->regime->evaluate(rank));
     rank->step = rank->begins;
     return exec_settle(rank->exec);
@@ -148,7 +148,7 @@ enum status rank_run_steps(struct rank *rank)
     if ((int64_t)rank->begins == rank->job->total_steps)
         return end_again(rank);
 
-    rank->known = rank->told = rank->begins;
+    rank->known = rank->line.told = rank->begins;
     for (rank->step = rank->begins; (int64_t)rank->step < rank->job->total_steps && !stop;
          rank->step++) {
         const struct regime *regime = regime_at(rank->job, rank->step);

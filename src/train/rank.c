@@ -28,7 +28,7 @@ uint32_t rank_wishes(const struct rank *rank)
 {
     const int asked = stop_asked();
     const bool is_due = rank->is_first && !rank->job->settings.checkpoint_every &&
-                        clock_seconds() - rank->saved_at > CHECKPOINT_SECONDS;
+                        clock_seconds() - rank->save.at > CHECKPOINT_SECONDS;
 
     return (asked ? STOP : 0) | (asked == SIGINT ? BY_HAND : 0) | (is_due ? SAVE : 0);
 }
@@ -69,7 +69,7 @@ struct exec_config rank_exec_config(const struct rank *rank)
         .compress_after = (uint64_t)s->compress_after,
         .zero = job->axes.zero,
         .leaders = job->rails.count == 1,
-        .trace = rank->trace,
+        .trace = rank->tracing.trace,
         .stall_timeout = s->stall_timeout,
     };
 }
@@ -150,18 +150,18 @@ static enum status start_trace(struct rank *rank)
     if (!s->trace)
         return STATUS_OK;
     TRY(trace_window_read(s->trace_steps, rank->run->first_step,
-                          (uint64_t)rank->job->total_steps, &rank->window));
-    TRY(trace_create(&rank->trace));
-    return trace_add_row(rank->trace, "loop", 0, &rank->row);
+                          (uint64_t)rank->job->total_steps, &rank->tracing.window));
+    TRY(trace_create(&rank->tracing.trace));
+    return trace_add_row(rank->tracing.trace, "loop", 0, &rank->tracing.row);
 }
 
 void rank_switch_trace(struct rank *rank)
 {
-    if (!rank->row)
+    if (!rank->tracing.row)
         return;
-    rank->row->step = rank->step;
-    trace_switch(rank->trace,
-                 rank->step >= rank->window.begin && rank->step < rank->window.end);
+    rank->tracing.row->step = rank->step;
+    trace_switch(rank->tracing.trace, rank->step >= rank->tracing.window.begin &&
+                                          rank->step < rank->tracing.window.end);
 }
 
 /* A trace that cannot be written is no reason to lose a run's results; a lost rank is. */
@@ -169,10 +169,10 @@ static enum status write_trace(struct rank *rank)
 {
     char *path;
 
-    if (!rank->trace)
+    if (!rank->tracing.trace)
         return STATUS_OK;
     TRY(file_join(rank->job->settings.out, FOLDER_TRACE, &path));
-    enum status status = trace_file_write(rank->trace, rank->transport, path);
+    enum status status = trace_file_write(rank->tracing.trace, rank->transport, path);
     mem_free(path);
     if (status == STATUS_OK || status == STATUS_PEER_LOST)
         return status;
@@ -207,11 +207,11 @@ static enum status start_rank(struct rank *rank)
 
     TRY(check_job(rank));
     TRY(start_trace(rank));
-    loader.trace = rank->trace;
+    loader.trace = rank->tracing.trace;
     TRY(on_device_open(job, rank->transport, false, &rank->device));
     TRY(rank->regime->create(rank));
     TRY(load_params(rank));
-    if (rank->is_unneeded)
+    if (rank->role.is_unneeded)
         return STATUS_OK;
     loader.first_step = rank->begins;
     loader.first_shard = exec_first_shard(rank->exec);
@@ -235,13 +235,13 @@ static enum status finish(struct rank *rank, struct rank_times *times, const cha
     r->seconds = rank_seconds(rank);
     const struct run *run = rank->run;
     const double seconds = clock_seconds() - rank->began;
-    const bool steps = rank->samples > run->samples_before;
-    r->samples_per_s = steps ? (double)(rank->samples - run->samples_before) / seconds
+    const bool steps = rank->counts.samples > run->samples_before;
+    r->samples_per_s = steps ? (double)(rank->counts.samples - run->samples_before) / seconds
                        : run->seconds_before > 0
                            ? (double)run->samples_before / run->seconds_before
                            : NAN; /* of the sessions that trained */
     r->tokens_per_s =
-        job_predicts_tokens(rank->job) && steps ? (double)rank->tokens / seconds : NAN;
+        job_predicts_tokens(rank->job) && steps ? (double)rank->counts.tokens / seconds : NAN;
     snprintf(r->folder, sizeof r->folder, "%s", s->out);
     parallax_print(rank->job, r->tables, sizeof r->tables);
     for (int i = 0; i < s->ranks; i++) {
@@ -272,7 +272,7 @@ static enum status finish(struct rank *rank, struct rank_times *times, const cha
     enum status status = strbuf_status(&more);
     if (status == STATUS_OK)
         status = folder_write_summary(rank->job, shared->stopped ? "stopped" : "done", r,
-                                      &classes, rank->samples, times, more.text);
+                                      &classes, rank->counts.samples, times, more.text);
     strbuf_release(&more);
     train_classes_release(&classes);
     return status;
@@ -319,7 +319,8 @@ static enum status hash_copies(struct rank *rank)
 }
 
 /* Seconds of this rank. */
-static struct rank_times times_of(const struct rank *rank)
+static struct rank_times times_of(const struct rank *rank, const struct memory_mark *memory,
+                                  int64_t predicted_bytes)
 {
     const struct exec_times times = rank_times(rank);
     const int lanes = exec_lanes(rank->exec);
@@ -333,8 +334,8 @@ static struct rank_times times_of(const struct rank *rank)
         .bubble = times.bubble / lanes,
         .total = clock_seconds() - rank->began,
         .peak_bytes = memory_peak(),
-        .training_bytes = memory_grown(&rank->memory),
-        .predicted_bytes = rank->predicted_bytes,
+        .training_bytes = memory_grown(memory),
+        .predicted_bytes = predicted_bytes,
     };
 }
 
@@ -422,17 +423,19 @@ static enum status run_rank(struct rank *rank)
         .epochs = (double)rank->job->total_steps / (double)rank->job->steps_per_epoch,
     };
 
-    memory_begin(&rank->memory);
+    struct memory_mark memory;
+
+    memory_begin(&memory);
     TRY(start_rank(rank));
-    if (rank->is_unneeded) {
+    if (rank->role.is_unneeded) {
         TRY(gather_times(rank, NULL, NULL));
         return leave_servers(rank);
     }
-    rank->predicted_bytes = memory_predict(
+    const int64_t predicted_bytes = memory_predict(
         rank->exec, (struct memory_use){ .is_first = rank->is_first,
                                          .streams = rank_streams(rank),
                                          .speaks = samples_are_made(rank->job) });
-    rank->began = rank->saved_at = rank->watched_at = clock_seconds();
+    rank->began = rank->save.at = rank->line.watched_at = clock_seconds();
     const bool shows = rank->is_first && rank->run->hooks->progress;
     if (shows) {
         progress_begin(&rank->progress, &progress);
@@ -443,7 +446,7 @@ static enum status run_rank(struct rank *rank)
         progress_end(&rank->progress);
     TRY(status);
 
-    struct rank_times own = times_of(rank);
+    struct rank_times own = times_of(rank, &memory, predicted_bytes);
     TRY(hash_copies(rank));
     if (!rank->regime->leave)
         TRY(write_trace(rank));
@@ -488,11 +491,10 @@ enum status rank_body(struct transport *transport, void *arg)
         .transport = transport,
         .regime = regime_at(run->job, run->first_step),
         .is_first = transport_rank(transport) == 0,
-        .leads = true,
-        .evaluates = true,
-        .may_save = true,
+        .role = { .leads = true, .evaluates = true },
+        .save = { .is_allowed = true },
         .begins = run->first_step,
-        .samples = run->samples_before,
+        .counts = { .samples = run->samples_before },
         .epoch = run->epoch,
         .result = { .train_loss = NAN,
                     .train_accuracy = NAN,
@@ -510,9 +512,9 @@ enum status rank_body(struct transport *transport, void *arg)
         stop_say(NULL); /* the supervisor does */
     enum status status = rank.regime->join ? rank.regime->join(&rank) : STATUS_OK;
     if (status == STATUS_OK)
-        status = rank.is_server ? run_server(&rank) : run_rank(&rank);
+        status = rank.role.is_server ? run_server(&rank) : run_rank(&rank);
     stop_end(&before);
-    weights_copy_destroy(rank.copy);
+    weights_copy_destroy(rank.save.copy);
     loader_destroy(rank.loader);
     if (rank.regime->leave)
         rank.regime->leave(&rank);
@@ -522,7 +524,7 @@ enum status rank_body(struct transport *transport, void *arg)
         rank.regime->destroy(&rank);
     grid_destroy(rank.grid);
     watch_destroy(rank.watch);
-    trace_destroy(rank.trace);
+    trace_destroy(rank.tracing.trace);
     comm_destroy(rank.comm);
     return status;
 }

@@ -20,7 +20,7 @@
 #include "train/watch.h"
 #include "train/weights.h"
 
-/* What ranks say to each other with a step. */
+/* Flags that ranks exchange with a step. */
 enum { STOP = 1, SAVE = 2, BY_HAND = 4 }; /* BY_HAND: with STOP, as SIGINT asks for it */
 
 /* Memory that supervisor and rank 0 share, made before they part. */
@@ -53,49 +53,75 @@ struct private_comm {
 MUST_CHECK enum status private_comm_create(struct private_comm *out);
 void private_comm_destroy(struct private_comm *comm); /* zeroed is allowed */
 
+/* With --trace; all NULL without. */
+struct rank_tracing {
+    struct trace *trace;
+    struct trace_row *row; /* of the loop */
+    struct trace_window window;
+};
+
+/* Parts that only some ranks of a job with servers play. */
+struct rank_role {
+    bool is_server;
+    bool is_unneeded; /* a spare that replaced no worker */
+    bool leads;       /* takes part in what is told and saved */
+    bool evaluates;   /* takes part in evaluations */
+};
+
+struct rank_counts {
+    int64_t samples;   /* trained in the whole run */
+    int64_t in_flight; /* of these, samples of steps whose results are not known */
+    int64_t tokens;    /* labels that counted, of this session */
+};
+
+/* The line of metrics that comes next, and what sums were at the last one. */
+struct rank_line {
+    struct tally tally;      /* since the last line */
+    struct tally before;     /* that of the last line */
+    uint64_t told;           /* rank->known at the last line */
+    double load;             /* rank->load */
+    double watched_at;       /* clock */
+    struct exec_times times; /* rank_times */
+};
+
+/* Checkpoints. */
+struct rank_save {
+    struct weights_copy *copy; /* rank 0 */
+    double at;                 /* clock: when the last was made */
+    bool is_allowed;           /* parameters are equal on all ranks, or on servers */
+    bool is_owed;              /* one is due, as soon as it is allowed */
+};
+
 /* What a rank has while it runs. */
 struct rank {
     const struct run *run;
     struct job *job;
+    const struct regime *regime; /* regime.h */
+    void *own;                   /* the regime's state */
     struct transport *transport;
     struct comm *comm;         /* of all ranks; NULL with servers */
     struct grid *grid;         /* where ranks hold different parameters; else NULL */
     struct exec_device device; /* that the executor runs on; zero: none */
     size_t kept_bytes;         /* of images that it holds; 0: they are read here */
     struct exec *exec;
-    const struct regime *regime; /* regime.h */
-    void *own;                   /* the regime's */
     struct loader *loader;
-    struct weights_copy *copy; /* rank 0 */
     struct watch *watch;
-    struct trace *trace; /* NULL: none */
-    struct trace_row *row;
-    struct trace_window window;
     struct progress progress;
     bool is_first;
-    bool is_server, is_unneeded; /* with servers: one of them; a spare that no worker needed */
-    bool leads;                  /* takes part in what is told and saved */
-    bool evaluates;              /* and in evaluations */
-    uint64_t begins;             /* its first step */
-    uint64_t step;               /* the step that runs */
-    uint64_t next;               /* that this rank takes part in */
-    uint64_t known;              /* the first step whose results are not known */
-    uint64_t told;               /* what that was when an interval was told of */
-    int64_t samples;             /* seen in the whole run */
-    int64_t in_flight;           /* of these, samples of steps whose results are not known */
-    int64_t tokens;              /* labels that counted, of this session */
-    struct tally interval, epoch;
-    struct tally before; /* the interval that was told of last */
-    double began, load, saved_at;
-    struct exec_times interval_times;
-    double watched_at;            /* clock: when the watch was last asked */
+    struct rank_role role;
+    uint64_t begins; /* its first step */
+    uint64_t step;   /* the step that runs */
+    uint64_t next;   /* that this rank takes part in */
+    uint64_t known;  /* the first step whose results are not known */
+    uint32_t heard;  /* flags of all ranks, with the last step: STOP, SAVE, BY_HAND */
+    struct rank_counts counts;
+    struct rank_line line;
+    struct rank_save save;
+    struct tally epoch;
+    double began; /* clock */
+    double load;  /* seconds that the loop waited for samples */
+    struct rank_tracing tracing;
     struct slow_steps slow_steps; /* with --slow */
-    double interval_load;
-    uint32_t heard; /* with the last step: STOP, SAVE, BY_HAND */
-    bool may_save;  /* parameters are equal on all ranks, or on servers */
-    bool is_owed;   /* a checkpoint, as soon as rank may_save */
-    struct memory_mark memory;
-    int64_t predicted_bytes;
     struct train_result result;
 };
 
@@ -112,22 +138,14 @@ enum status rank_body(struct transport *transport, void *arg);
 uint32_t rank_wishes(const struct rank *rank);
 /* Traces the step that begins, if it is in the window. */
 void rank_switch_trace(struct rank *rank);
-
-/* loop.c: all steps, and what is due after each. */
-MUST_CHECK enum status rank_run_steps(struct rank *rank);
-
-/* Where machines hold state in parts no rank has room for a copy of all: checkpoints are written
- * while parts come, and everybody waits for it. */
-static inline bool rank_streams(const struct rank *rank)
-{
-    return (rank->job->axes.zero > 0 && !rank->device.face) || rank->grid;
-}
-
 /* For regimes: the communicator of all ranks, the grid, and what ranks measure together before
  * they make executors. */
 MUST_CHECK enum status rank_make_comm(struct rank *rank);
 /* Of an executor of all ranks. */
 struct exec_config rank_exec_config(const struct rank *rank);
+
+/* loop.c: all steps, and what is due after each. */
+MUST_CHECK enum status rank_run_steps(struct rank *rank);
 
 /* count.c: seconds of the run so far, earlier sessions included. */
 double rank_seconds(const struct rank *rank);
@@ -156,17 +174,25 @@ void rank_note_interval(struct rank *rank, const char *what, int64_t interval, d
                         double variance);
 /* Adds all ranks' work since the last line (watch.h); warns of a straggler. */
 void rank_add_watched(struct rank *rank, struct metrics *m);
-/* Collective with rank->leads: rank 0 writes a line of metrics, if the result of an interval's
+/* Collective with rank->role.leads: rank 0 writes a line of metrics, if the result of an interval's
  * last step is known. No device is waited for, but in fp16, for its loss scale. */
 MUST_CHECK enum status rank_tell_if_due(struct rank *rank);
-/* Collective with rank->evaluates: evaluates the executor's parameters; rank 0 writes the line. */
+/* Collective with rank->role.evaluates: evaluates the executor's parameters; rank 0 writes the
+ * line. */
 MUST_CHECK enum status rank_evaluate(struct rank *rank);
 
-/* save.c: on rank 0, room for what checkpoints hold. */
+/* save.c: Where machines hold state in parts no rank has room for a copy of all: checkpoints are written
+ * while parts come, and everybody waits for it. */
+static inline bool rank_streams(const struct rank *rank)
+{
+    return (rank->job->axes.zero > 0 && !rank->device.face) || rank->grid;
+}
+
+/* On rank 0, room for what checkpoints hold. */
 MUST_CHECK enum status rank_make_copy(struct rank *rank);
 /* Rank 0: copies the executor's parameters and state, unless they stream. */
 void rank_take_copy(struct rank *rank);
-/* Collective with rank->leads: a checkpoint. */
+/* Collective with rank->role.leads: a checkpoint. */
 MUST_CHECK enum status rank_save(struct rank *rank);
 
 #endif /* TRAIN_RANK_H */

@@ -26,13 +26,14 @@ struct regime {
 
     /* Start. join is optional: the first call of every rank of the job, servers included. It
      * allocates rank->own, takes the tags and groups that all ranks take, and sets
-     * rank->is_server. */
+     * rank->role.is_server. */
     enum status (*join)(struct rank *rank);
     /* Collective: makes rank->exec, and the communicator, grid and watch that the regime needs.
-     * Sets rank->leads and rank->evaluates where not every rank does. */
+     * Sets rank->role.leads and rank->role.evaluates where not every rank does. */
     enum status (*create)(struct rank *rank);
     /* Optional. rank->exec has its first parameters and state: restores the regime's own state
-     * from the checkpoint, if there is one. May change rank->begins, and set rank->is_unneeded. */
+     * from the checkpoint, if there is one. May change rank->begins, and set
+     * rank->role.is_unneeded. */
     enum status (*begin)(struct rank *rank);
     /* Optional, collective: replaces the executor of the regime before, between two steps of a
      * run. */
@@ -51,7 +52,7 @@ struct regime {
     enum status (*after_step)(struct rank *rank, const struct batch *batch,
                               struct exec_result *result);
     /* Optional, collective. The step is counted, it took `seconds`: averages if that is due.
-     * Sets rank->may_save. */
+     * Sets rank->save.is_allowed. */
     enum status (*meet)(struct rank *rank, double seconds);
 
     /* Optional: after the last step of the session, before what is due then. Every worker waits
@@ -72,7 +73,7 @@ struct regime {
     /* Optional, collective: a rank's tally becomes that of all ranks; seconds stay. NULL: it is
      * already. */
     enum status (*sum)(const struct rank *rank, struct tally *tally);
-    /* Rank 0: adds members to a line of metrics, the interval is rank->interval. */
+    /* Rank 0: adds members to a line of metrics, the interval is rank->line.tally. */
     void (*add_metrics)(struct rank *rank, struct metrics *m);
     /* Optional: rank 0 adds members to summary.json. */
     void (*print_summary)(const struct rank *rank, struct strbuf *out);
@@ -83,10 +84,10 @@ struct regime {
     /* Optional: SHA-256 of the model on rank 0. NULL: every copy is hashed, and they must agree. */
     enum status (*hash)(struct rank *rank, char out[65]);
 
-    /* Parameters. Ranks with rank->evaluates: rank_evaluate, with the parameters that are
+    /* Parameters. Ranks with rank->role.evaluates: rank_evaluate, with the parameters that are
      * evaluated in place. */
     enum status (*evaluate)(struct rank *rank);
-    /* Ranks with rank->leads, on a collected executor (settled, where checkpoints stream):
+    /* Ranks with rank->role.leads, on a collected executor (settled, where checkpoints stream):
      * rank_take_copy, with the parameters that are saved in place; *epoch becomes that of all
      * ranks. */
     enum status (*gather)(struct rank *rank, struct tally *epoch);

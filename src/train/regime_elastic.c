@@ -142,8 +142,8 @@ static enum status count_rest(struct rank *rank)
     elastic_untold(worker->exchange->elastic, &rest.samples, &rest.weight);
     if (!rank->is_first)
         return transport_send(rank->transport, 0, worker->tag, &rest, sizeof rest);
-    rank->samples += rest.samples;
-    rank->tokens += rest.weight;
+    rank->counts.samples += rest.samples;
+    rank->counts.tokens += rest.weight;
     for (int w = 1; w < rank->job->axes.dp; w++) {
         if (!served_hears_from(worker->served, w))
             continue;
@@ -152,8 +152,8 @@ static enum status count_rest(struct rank *rank)
         if (status == STATUS_PEER_LOST && transport_lost(rank->transport, w, NULL))
             continue;
         TRY(status);
-        rank->samples += rest.samples;
-        rank->tokens += rest.weight;
+        rank->counts.samples += rest.samples;
+        rank->counts.tokens += rest.weight;
     }
     return STATUS_OK;
 }

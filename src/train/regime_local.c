@@ -193,7 +193,7 @@ static enum status late_result(struct rank *rank, const struct exec_result *resu
     struct local_worker *worker = rank->own;
 
     local_add(worker->local, result, seconds);
-    rank->in_flight -= result->samples;
+    rank->counts.in_flight -= result->samples;
     return rank_add_result(rank, result);
 }
 
@@ -230,10 +230,10 @@ static enum status meet(struct rank *rank, double seconds)
     struct local_worker *worker = rank->own;
     const uint64_t number = rank->step + 1;
 
-    rank->may_save =
+    rank->save.is_allowed =
         local_step(worker->local, number, seconds) || (int64_t)number == rank->job->total_steps;
     rank->heard = 0;
-    if (rank->may_save)
+    if (rank->save.is_allowed)
         TRY(average(rank));
     const bool tells = number % (uint64_t)rank->job->settings.log_every == 0;
     return tells ? rank_take_late(rank, true) : STATUS_OK;
@@ -317,7 +317,7 @@ static enum status gather(struct rank *rank, struct tally *epoch)
     rank_take_copy(rank);
     TRY(local_sum(worker->local, epoch));
     if (rank->is_first && outer)
-        weights_copy_take_outer(rank->copy, rank->exec, outer);
+        weights_copy_take_outer(rank->save.copy, rank->exec, outer);
     for (int w = 1; w < comm_size(rank->comm); w++) {
         for (int k = 0; k < exec_own_states(rank->exec); k++) {
             if (comm_rank(rank->comm) == w)
@@ -325,7 +325,7 @@ static enum status gather(struct rank *rank, struct tally *epoch)
             if (!rank->is_first)
                 continue;
             TRY(comm_receive(rank->comm, w, worker->vector, bytes));
-            weights_copy_take_state(rank->copy, rank->exec, w, k, worker->vector);
+            weights_copy_take_state(rank->save.copy, rank->exec, w, k, worker->vector);
         }
     }
     return STATUS_OK;

@@ -28,14 +28,15 @@ static enum status join_evaluators(struct rank *rank)
 {
     struct worker *worker = rank->own;
     const int workers = (int)rank->job->settings.ranks;
-    const int first = rank->is_server ? workers : 0;
-    const int count = rank->is_server ? rank->job->axes.servers : workers;
+    const int first = rank->role.is_server ? workers : 0;
+    const int count = rank->role.is_server ? rank->job->axes.servers : workers;
     int members[PS_WORKERS];
 
     for (int i = 0; i < count; i++)
         members[i] = first + i;
     TRY(transport_group_create(rank->transport, members, count, &worker->group));
-    return rank->is_server ? STATUS_OK : comm_create(worker->group, NULL, &worker->evaluators);
+    return rank->role.is_server ? STATUS_OK
+                                : comm_create(worker->group, NULL, &worker->evaluators);
 }
 
 enum status worker_join(struct rank *rank)
@@ -45,7 +46,7 @@ enum status worker_join(struct rank *rank)
     TRY(mem_alloc(1, sizeof *worker, &worker));
     rank->own = worker;
     worker->tag = transport_new_tags(rank->transport, 1);
-    rank->is_server = served_is_server(rank->job, rank->transport);
+    rank->role.is_server = served_is_server(rank->job, rank->transport);
     return served_evaluates_together(rank->job) ? join_evaluators(rank) : STATUS_OK;
 }
 
@@ -58,8 +59,8 @@ enum status worker_create(struct rank *rank, struct exec_config *out)
     TRY(served_create(rank->job, rank->run->hooks, rank->transport, &worker->served));
     TRY(grid_create(rank->job, rank->transport, &rank->grid));
     grid_configure(rank->grid, out);
-    rank->leads = rank->grid ? grid_leads(rank->grid) : rank->is_first;
-    rank->evaluates = rank->leads || worker->evaluators;
+    rank->role.leads = rank->grid ? grid_leads(rank->grid) : rank->is_first;
+    rank->role.evaluates = rank->role.leads || worker->evaluators;
     out->comm = worker->comm.comm;
     out->rows = NULL;
     out->part = served_part(worker->served);
@@ -81,7 +82,7 @@ static enum status begin(struct rank *rank)
     struct served *served = served_of(rank);
 
     TRY(served_begin(served, rank->exec, rank->run->first_step, &rank->begins));
-    rank->is_unneeded = served_place(served) < 0;
+    rank->role.is_unneeded = served_place(served) < 0;
     return STATUS_OK;
 }
 
@@ -132,8 +133,8 @@ void worker_hear(struct rank *rank, const struct served_heard *heard, uint32_t w
     struct worker *worker = rank->own;
 
     *result = heard->result;
-    rank->samples += heard->count.samples;
-    rank->tokens += heard->count.weight;
+    rank->counts.samples += heard->count.samples;
+    rank->counts.tokens += heard->count.weight;
     rank->heard = heard->result.heard | (wish & SAVE);
     rank->next = heard->next;
     worker->spread = (double)(heard->high - heard->low);
@@ -156,8 +157,8 @@ enum status worker_meet(struct rank *rank)
     if (!rank->is_first)
         return STATUS_OK;
     const struct served_count rest = served_rest(served_of(rank));
-    rank->samples += rest.samples;
-    rank->tokens += rest.weight;
+    rank->counts.samples += rest.samples;
+    rank->counts.tokens += rest.weight;
     return STATUS_OK;
 }
 
@@ -165,7 +166,7 @@ enum status worker_meet(struct rank *rank)
 static enum status end(struct rank *rank)
 {
     TRY(worker_meet(rank));
-    return rank->leads ? served_collect(served_of(rank)) : STATUS_OK;
+    return rank->role.leads ? served_collect(served_of(rank)) : STATUS_OK;
 }
 
 /* Metrics -------------------------------------------------------------------------------- */
@@ -173,12 +174,12 @@ static enum status end(struct rank *rank)
 /* What servers tell comes late and in lumps: the rate is that of the last two intervals. */
 double worker_rate(const struct rank *rank, const struct tally *known)
 {
-    struct tally both = rank->interval;
+    struct tally both = rank->line.tally;
 
     (void)known;
-    both.samples += rank->before.samples;
-    both.weight += rank->before.weight;
-    both.seconds += rank->before.seconds;
+    both.samples += rank->line.before.samples;
+    both.weight += rank->line.before.weight;
+    both.seconds += rank->line.before.seconds;
     return rank_rate(rank, &both);
 }
 
@@ -187,10 +188,10 @@ void worker_add_metrics(struct rank *rank, struct metrics *m)
     struct worker *worker = rank->own;
     const struct served_times now = served_times(worker->served), then = worker->at_line;
 
-    if (rank->interval.seconds > 0) {
-        m->wait_share += (now.wait - then.wait) / rank->interval.seconds;
+    if (rank->line.tally.seconds > 0) {
+        m->wait_share += (now.wait - then.wait) / rank->line.tally.seconds;
         m->wait_share = watch_share(m->wait_share, 1);
-        m->wire_share = watch_share(now.move - then.move, rank->interval.seconds);
+        m->wire_share = watch_share(now.move - then.move, rank->line.tally.seconds);
     }
     m->bytes_sent = now.bytes - then.bytes;
     m->clock_spread = worker->spread;

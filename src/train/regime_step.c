@@ -35,7 +35,7 @@ static enum status late_result(struct rank *rank, const struct exec_result *resu
                                double seconds)
 {
     (void)seconds;
-    rank->in_flight -= result->samples;
+    rank->counts.in_flight -= result->samples;
     TRY(rank_add_result(rank, result));
     return rank_tell_if_due(rank);
 }

@@ -21,15 +21,16 @@ enum status rank_make_copy(struct rank *rank)
 
     if (rank->regime->extra)
         rank->regime->extra(rank, &extra);
-    weights_copy_destroy(rank->copy);
-    rank->copy = NULL;
-    return rank->is_first ? weights_copy_create(rank->exec, extra, &rank->copy) : STATUS_OK;
+    weights_copy_destroy(rank->save.copy);
+    rank->save.copy = NULL;
+    return rank->is_first ? weights_copy_create(rank->exec, extra, &rank->save.copy)
+                          : STATUS_OK;
 }
 
 void rank_take_copy(struct rank *rank)
 {
     if (rank->is_first && !rank_streams(rank))
-        weights_copy_take(rank->copy, rank->exec);
+        weights_copy_take(rank->save.copy, rank->exec);
 }
 
 /* What is saved beside tensors. */
@@ -44,7 +45,7 @@ static enum status print_state(const struct rank *rank, const struct tally *epoc
                   "\"shuffle\": %s, \"drop_last\": %s, \"samples\": %lld, \"seconds\": ",
                   (unsigned long long)rank->step + 1, (long long)s->batch, (long long)s->shards,
                   (unsigned long long)s->seed, s->shuffle ? "true" : "false",
-                  s->drop_last ? "true" : "false", (long long)rank->samples);
+                  s->drop_last ? "true" : "false", (long long)rank->counts.samples);
     strbuf_add_number(state, rank_seconds(rank));
     strbuf_printf(state, ", \"epoch_samples\": %lld, \"epoch_weight\": %lld, \"epoch_loss\": ",
                   (long long)epoch->samples, (long long)epoch->weight);
@@ -77,10 +78,10 @@ static enum status write_checkpoint(struct rank *rank, const struct tally *epoch
     if (status == STATUS_OK)
         status = file_join(s->out, "checkpoint", &folder);
     if (status == STATUS_OK) {
-        status =
-            rank_streams(rank)
-                ? weights_stream(rank->copy, rank->exec, folder, step, state.text, (int)s->keep)
-                : weights_copy_save(rank->copy, folder, step, state.text, (int)s->keep);
+        status = rank_streams(rank) ? weights_stream(rank->save.copy, rank->exec, folder, step,
+                                                     state.text, (int)s->keep)
+                                    : weights_copy_save(rank->save.copy, folder, step,
+                                                        state.text, (int)s->keep);
         mem_free(folder);
     }
     strbuf_release(&state);
@@ -101,21 +102,21 @@ static enum status stream_checkpoint(struct rank *rank, const struct tally *epoc
 
 enum status rank_save(struct rank *rank)
 {
-    const int64_t traced = trace_begin_rare(rank->row);
+    const int64_t traced = trace_begin_rare(rank->tracing.row);
     const bool streams = rank_streams(rank);
     struct tally epoch = rank->epoch;
 
-    rank->is_owed = false;
+    rank->save.is_owed = false;
     TRY(streams ? exec_settle(rank->exec) : exec_collect(rank->exec));
     TRY(rank->regime->gather(rank, &epoch));
     if (streams)
         TRY(stream_checkpoint(rank, &epoch));
     TRY(exec_settle(rank->exec)); /* from here on the others may go on */
-    rank->saved_at = clock_seconds();
+    rank->save.at = clock_seconds();
     if (!streams && !rank->is_first)
         return STATUS_OK;
     if (!streams)
         TRY(write_checkpoint(rank, &epoch));
-    trace_end(rank->row, traced, TRACE_CHECKPOINT, "write a checkpoint", NULL);
+    trace_end(rank->tracing.row, traced, TRACE_CHECKPOINT, "write a checkpoint", NULL);
     return STATUS_OK;
 }

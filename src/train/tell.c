@@ -17,7 +17,8 @@ static double tokens_per_s(const struct rank *rank, const struct tally *t)
 
 void rank_show_progress(struct rank *rank)
 {
-    const struct tally *known = rank->interval.weight ? &rank->interval : &rank->before;
+    const struct tally *known =
+        rank->line.tally.weight ? &rank->line.tally : &rank->line.before;
     const uint64_t number = rank->step + 1;
 
     if (!rank->is_first)
@@ -53,7 +54,7 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .kind = kind,
         .step = rank->step + 1,
         .epoch = (double)(rank->step + 1) / (double)rank->job->steps_per_epoch,
-        .samples = rank->samples,
+        .samples = rank->counts.samples,
         .train_loss = NAN,
         .train_accuracy = NAN,
         .val_loss = NAN,
@@ -88,9 +89,9 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
 void rank_add_watched(struct rank *rank, struct metrics *m)
 {
     const double now = clock_seconds();
-    const struct watch_interval all = watch_next(rank->watch, now - rank->watched_at);
+    const struct watch_interval all = watch_next(rank->watch, now - rank->line.watched_at);
 
-    rank->watched_at = now;
+    rank->line.watched_at = now;
     const int straggler = watch_straggler(rank->watch);
     char text[160];
 
@@ -123,37 +124,37 @@ static enum status tell_interval(struct rank *rank)
     if (regime->collect_times)
         TRY(regime->collect_times(rank));
     if (regime->sum)
-        TRY(regime->sum(rank, &rank->interval));
+        TRY(regime->sum(rank, &rank->line.tally));
     if (!rank->is_first) {
-        rank->interval = (struct tally){ 0 };
+        rank->line.tally = (struct tally){ 0 };
         return STATUS_OK;
     }
-    const struct exec_times now = rank_times(rank), *then = &rank->interval_times;
-    const double span = rank->interval.seconds * exec_lanes(rank->exec);
+    const struct exec_times now = rank_times(rank), *then = &rank->line.times;
+    const double span = rank->line.tally.seconds * exec_lanes(rank->exec);
     struct metrics m = metrics_now(rank, "train");
 
     m.step = rank->known;
     m.epoch = (double)rank->known / (double)rank->job->steps_per_epoch;
-    m.samples = rank->samples - rank->in_flight;
-    m.train_loss = rank_mean_loss(&rank->interval);
-    m.train_accuracy = rank_mean_accuracy(rank, &rank->interval);
+    m.samples = rank->counts.samples - rank->counts.in_flight;
+    m.train_loss = rank_mean_loss(&rank->line.tally);
+    m.train_accuracy = rank_mean_accuracy(rank, &rank->line.tally);
     m.lr = schedule_lr(&rank->job->optim.schedule, rank->known - 1);
     if (span > 0) {
-        m.samples_per_s = (double)rank->interval.samples / rank->interval.seconds;
-        m.tokens_per_s = tokens_per_s(rank, &rank->interval);
+        m.samples_per_s = (double)rank->line.tally.samples / rank->line.tally.seconds;
+        m.tokens_per_s = tokens_per_s(rank, &rank->line.tally);
         m.comm_share = watch_share(now.comm - then->comm, span);
         m.wait_share = watch_share(now.wait - then->wait, span);
-        m.load_share = watch_share(rank->load - rank->interval_load, rank->interval.seconds);
+        m.load_share = watch_share(rank->load - rank->line.load, rank->line.tally.seconds);
         if (transport_nodes(rank->transport) > 1)
-            m.wire_share = watch_share(now.wire - then->wire, rank->interval.seconds);
+            m.wire_share = watch_share(now.wire - then->wire, rank->line.tally.seconds);
     }
     if (rank->grid && span > 0)
         m.bubble_share = watch_share(now.bubble - then->bubble, span);
     regime->add_metrics(rank, &m);
     TRY(loss_scale_tell(rank->exec, &m));
-    rank->interval_times = now;
-    rank->interval_load = rank->load;
-    rank->interval = (struct tally){ 0 };
+    rank->line.times = now;
+    rank->line.load = rank->load;
+    rank->line.tally = (struct tally){ 0 };
     return folder_add_metrics(rank->job, rank->run->hooks, &m);
 }
 
@@ -162,10 +163,10 @@ enum status rank_tell_if_due(struct rank *rank)
     const bool is_last = (int64_t)rank->known == rank->job->total_steps;
     const bool ends = rank->known % (uint64_t)rank->job->settings.log_every == 0;
 
-    if (rank->told == rank->known || !(ends || is_last))
+    if (rank->line.told == rank->known || !(ends || is_last))
         return STATUS_OK;
-    rank->told = rank->known;
-    rank->before = rank->interval;
+    rank->line.told = rank->known;
+    rank->line.before = rank->line.tally;
     return tell_interval(rank);
 }
 
@@ -228,10 +229,10 @@ enum status rank_evaluate(struct rank *rank)
     struct tally epoch = rank->epoch;
     struct exec_result result;
     const double begin = clock_seconds();
-    const int64_t traced = trace_begin_rare(rank->row);
+    const int64_t traced = trace_begin_rare(rank->tracing.row);
 
     TRY(exec_evaluate(rank->exec, rank->job->test, &result));
-    trace_end(rank->row, traced, TRACE_EVALUATE, "evaluate", NULL);
+    trace_end(rank->tracing.row, traced, TRACE_EVALUATE, "evaluate", NULL);
     m.eval_seconds = clock_seconds() - begin;
     if (rank->regime->sum)
         TRY(rank->regime->sum(rank, &epoch));
