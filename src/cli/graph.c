@@ -5,45 +5,29 @@
 
 #include "base/strbuf.h"
 #include "cli/cli.h"
+#include "sched/program.h"
 #include "train/train.h"
 
 static const char *format, *after, *rank;
 
-static const char *const allowed[] = { "pipeline",
-                                       "cut",
-                                       "strategy",
-                                       "split",
-                                       "sync",
-                                       "meet",
-                                       "ranks",
-                                       "threads",
-                                       "shards",
-                                       "batch",
-                                       "clip",
-                                       "optimizer",
-                                       "momentum",
-                                       "bucket-mib",
-                                       "recompute",
-                                       "factors",
-                                       "sync-batch-norm",
-                                       "vocab",
-                                       "length",
-                                       "dense",
-                                       "accumulate",
-                                       "tables",
-                                       "backup",
-                                       "replicas",
-                                       "staleness-lr",
-                                       "data",
-                                       "layout",
-                                       "device",
-                                       "precision",
-                                       NULL };
+static const char *const allowed[] = {
+    "pipeline",   "cut",       "strategy",       "split",
+    "sync",       "meet",      "ranks",          "threads",
+    "flat",       "compress",  "compress-after", "shards",
+    "batch",      "clip",      "optimizer",      "momentum",
+    "bucket-mib", "recompute", "factors",        "sync-batch-norm",
+    "vocab",      "length",    "dense",          "accumulate",
+    "tables",     "backup",    "replicas",       "staleness-lr",
+    "data",       "layout",    "device",         "precision",
+    NULL
+};
 static const struct flag flags[] = {
     { "format", "text|dot|svg|json",
-      "how to draw it (text); json: a graph file, of the model itself", NULL, &format },
-    { "after", "PASS", "stop after this pass; model: before the first", NULL, &after },
-    { "rank", "R", "of ranks that split layers: whose graph (0)", NULL, &rank },
+      "how to draw it (text); json: a graph file, of the model itself, or tasks", NULL,
+      &format },
+    { "after", "PASS", "stop after this pass; model: before the first; lower: tasks of a step",
+      NULL, &after },
+    { "rank", "R", "whose graph or tasks, where ranks differ (0)", NULL, &rank },
     { 0 },
 };
 
@@ -54,9 +38,15 @@ static void help(void)
     puts("\nEvery rank of a data-parallel strategy runs the same graph; of a pipeline all have "
          "the\n"
          "whole, in which a rank sums and updates what is its own. The text ends with its "
-         "operations\nand bytes; no GPU is needed to see the graph of one.\n\nExamples\n"
+         "operations\nand bytes; no GPU is needed to see the graph of one.\n\n"
+         "--after lower shows the step program: the tasks that the graph is lowered to, with "
+         "the\n"
+         "place and the medium of each, what it waits for, and what it reads and writes. They "
+         "are\n"
+         "what runs: --trace shows the same tasks.\n\nExamples\n"
          "  tutti graph mlp --after model\n"
          "  tutti graph cnn --strategy mirrored -n 2 --format svg > cnn.svg\n"
+         "  tutti graph cnn --strategy zero -n 4 --flat --rank 1 --after lower\n"
          "  tutti graph resnet18 --batch 512 --device cuda | tail -1\n"
          "  tutti graph cnn --format json > cnn.json; tutti train cnn.json");
 }
@@ -103,6 +93,40 @@ static enum status print(const struct job *job, int64_t number)
     return status;
 }
 
+/* "cnn, multiworker, rank 1 of 4" */
+static void print_title(const struct job *job, int64_t number, char *out, size_t bytes)
+{
+    const struct settings *s = job_settings(job);
+
+    snprintf(out, bytes, "%.80s, %.40s, rank %lld of %lld", s->model, s->strategy,
+             (long long)number, (long long)s->ranks);
+}
+
+static enum status print_program(struct job *job, int64_t number)
+{
+    struct program *program;
+    struct strbuf out;
+    char title[200];
+
+    TRY(job_lower(job, number, &program));
+    strbuf_init(&out, 256 << 20);
+    print_title(job, number, title, sizeof title);
+    if (is_format("json")) {
+        program_print_json(program, &out);
+    } else if (is_format("svg")) {
+        program_print_svg(program, title, &out);
+    } else {
+        strbuf_printf(&out, "%s\n", title);
+        program_print_text(program, &out);
+    }
+    const enum status status = strbuf_status(&out);
+    if (status == STATUS_OK)
+        fputs(out.text, stdout);
+    strbuf_release(&out);
+    program_destroy(program);
+    return status;
+}
+
 static enum status run(const struct args *args)
 {
     struct settings settings;
@@ -126,17 +150,20 @@ static enum status run(const struct args *args)
     if (format && !is_format("text") && !is_format("dot") && !is_format("svg") &&
         !is_format("json"))
         return FAIL(STATUS_USAGE, "--format %s: text, dot, svg or json", format);
-    if (is_format("json") && after && strcmp(after, "model") != 0)
+    const bool lowers = after && strcmp(after, "lower") == 0;
+    if (lowers && is_format("dot"))
+        return FAIL(STATUS_USAGE, "--format dot: --after lower has text, svg or json");
+    if (is_format("json") && after && !lowers && strcmp(after, "model") != 0)
         return FAIL(STATUS_USAGE,
                     "--format json holds the model before the first pass: leave --after %s out",
                     after);
     snprintf(settings.model, sizeof settings.model, "%s", words[0]);
     TRY(cli_find_model(settings.model, &model));
-    const char *until = is_format("json") ? "model" : after;
+    const char *until = lowers ? NULL : is_format("json") ? "model" : after;
     TRY(job_create_after(&settings, model, until, &job));
-    enum status status = rank ? job_be_rank(job, number, until) : STATUS_OK;
+    enum status status = rank && !lowers ? job_be_rank(job, number, until) : STATUS_OK;
     if (status == STATUS_OK)
-        status = print(job, number);
+        status = lowers ? print_program(job, number) : print(job, number);
     job_destroy(job);
     return status;
 }

@@ -467,7 +467,64 @@ static void find_window(struct exec *exec)
     exec->buckets.held |= exec->hold.buckets;
 }
 
-enum status exec_create(const struct exec_config *config, struct exec **out)
+/* What follows from the configuration and from who is where; no other rank is asked. */
+static enum status read_config(struct exec *exec, struct transport *transport)
+{
+    const struct exec_config *config = &exec->config;
+
+    exec->transport = transport;
+    exec->rank = transport_rank(transport);
+    exec->ranks = transport_size(transport);
+    if (config->pipeline.stages > 1 || config->pipeline.ordered)
+        exec->buckets.pipeline = (struct pass_pipeline){ .stages = config->pipeline.stages,
+                                                         .chunks = config->pipeline.chunks,
+                                                         .own = config->pipeline.own };
+    find_part(exec);
+    exec->node = transport_node_of(exec->transport, exec->rank);
+    exec->nodes = transport_nodes(exec->transport);
+    TRY(read_params(exec));
+    TRY(read_step_nodes(exec));
+    TRY(check_rows(exec));
+    TRY(gathers_find(exec));
+    TRY(privacy_check(exec));
+    TRY(norms_create(exec));
+    if (config->device)
+        TRY(device_check(exec));
+    TRY(make_lanes(exec));
+    return gathers_check(exec);
+}
+
+static enum status create(struct exec *exec)
+{
+    const struct exec_config *config = &exec->config;
+
+    if (config->beside.transport)
+        exec->beside_tag = transport_new_tags(config->beside.transport, 2);
+    transport_set_patience(exec->transport, config->stall_timeout);
+    TRY(talk_create(exec));
+    if (exec->nodes > 1 && !config->device)
+        TRY(net_create(exec));
+    if (config->remote)
+        TRY(remote_create(exec));
+    TRY(pipe_create(exec));
+    TRY(account_create(exec));
+    find_window(exec);
+    TRY(hold_create(exec));
+    TRY(exec_make_program(exec));
+    transport_set_waiters(exec->transport, exec->all_lanes + (exec->net != NULL));
+    TRY(share_memory(exec));
+    if (config->device)
+        TRY(device_create(exec));
+    if (exec->net)
+        TRY(net_start(exec));
+    if (config->batch < config->shards)
+        return STATUS_OK;
+    struct extents extents = graph_extents(config->train);
+    extents.rows = config->batch / config->shards;
+    return exec_prepare(exec, extents, false);
+}
+
+static enum status allocate(const struct exec_config *config, struct exec **out)
 {
     struct exec *exec;
 
@@ -477,71 +534,45 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         exec->config.threads = 1;
     pthread_mutex_init(&exec->overlap.lock, NULL);
     pthread_mutex_init(&exec->clip.lock, NULL);
-    exec->transport = comm_transport(config->comm);
-    exec->rank = comm_rank(config->comm);
-    exec->ranks = comm_size(config->comm);
-    if (config->pipeline.stages > 1 || config->pipeline.ordered)
-        exec->buckets.pipeline = (struct pass_pipeline){ .stages = config->pipeline.stages,
-                                                         .chunks = config->pipeline.chunks,
-                                                         .own = config->pipeline.own };
-    if (config->beside.transport)
-        exec->beside_tag = transport_new_tags(config->beside.transport, 2);
-    find_part(exec);
-    transport_set_patience(exec->transport, config->stall_timeout);
-    exec->node = transport_node_of(exec->transport, exec->rank);
-    exec->nodes = transport_nodes(exec->transport);
-    enum status status = read_params(exec);
+    *out = exec;
+    return STATUS_OK;
+}
+
+enum status exec_create(const struct exec_config *config, struct exec **out)
+{
+    struct exec *exec;
+
+    TRY(allocate(config, &exec));
+    enum status status = read_config(exec, comm_transport(config->comm));
     if (status == STATUS_OK)
-        status = read_step_nodes(exec);
-    if (status == STATUS_OK)
-        status = check_rows(exec);
-    if (status == STATUS_OK)
-        status = gathers_find(exec);
-    if (status == STATUS_OK)
-        status = privacy_check(exec);
-    if (status == STATUS_OK)
-        status = norms_create(exec);
-    if (status == STATUS_OK && config->device)
-        status = device_check(exec);
-    if (status == STATUS_OK)
-        status = make_lanes(exec);
-    if (status == STATUS_OK)
-        status = gathers_check(exec);
-    if (status == STATUS_OK)
-        status = talk_create(exec);
-    if (status == STATUS_OK && exec->nodes > 1 && !config->device)
-        status = net_create(exec);
-    if (status == STATUS_OK && config->remote)
-        status = remote_create(exec);
-    if (status == STATUS_OK)
-        status = pipe_create(exec);
-    if (status == STATUS_OK)
-        status = account_create(exec);
-    if (status == STATUS_OK) {
-        find_window(exec);
-        status = hold_create(exec);
-    }
-    if (status == STATUS_OK)
-        status = exec_make_program(exec);
-    if (status == STATUS_OK) {
-        transport_set_waiters(exec->transport, exec->all_lanes + (exec->net != NULL));
-        status = share_memory(exec);
-    }
-    if (status == STATUS_OK && config->device)
-        status = device_create(exec);
-    if (status == STATUS_OK && exec->net)
-        status = net_start(exec);
-    if (status == STATUS_OK && config->batch >= config->shards) {
-        struct extents extents = graph_extents(config->train);
-        extents.rows = config->batch / config->shards;
-        status = exec_prepare(exec, extents, false);
-    }
+        status = create(exec);
     if (status != STATUS_OK) {
         exec_destroy(exec);
         return status;
     }
     *out = exec;
     return STATUS_OK;
+}
+
+enum status exec_lower(const struct exec_config *config, struct transport *transport,
+                       struct program **out)
+{
+    struct exec *exec;
+
+    TRY(allocate(config, &exec));
+    enum status status = read_config(exec, transport);
+    if (status == STATUS_OK && config->remote)
+        status = remote_create(exec);
+    if (status == STATUS_OK)
+        find_window(exec);
+    if (status == STATUS_OK)
+        status = exec_make_program(exec);
+    if (status == STATUS_OK) {
+        *out = exec->program;
+        exec->program = NULL;
+    }
+    exec_destroy(exec);
+    return status;
 }
 
 static void free_arena(struct lane *lane)

@@ -32,6 +32,7 @@
 #include "pass/schedule.h"
 
 struct exec;
+struct program; /* sched/program.h */
 
 /* Of a job's shards those that a private executor runs: one of a single rank inside a rank of the job,
  * with parameters and steps of its own. All else that depends on samples is as in the job: which there
@@ -161,6 +162,11 @@ struct exec_config {
 
 /* Collective. Parameters are zero: follow with exec_init_params or exec_set_*. */
 MUST_CHECK enum status exec_create(const struct exec_config *config, struct exec **out);
+/* The step program that this rank's executor would run; the caller owns it. Not collective: the end
+ * `transport` says who is where, and config->comm is not used. Groups and memory of the configuration
+ * may be pretended. */
+MUST_CHECK enum status exec_lower(const struct exec_config *config, struct transport *transport,
+                                  struct program **out);
 void exec_destroy(struct exec *exec); /* NULL is allowed */
 
 struct exec_result {

@@ -495,7 +495,9 @@ static enum status begin_step(struct net *net)
         const bool is_part = !net->step.walk.is_evaluation || t->row->run;
         t->stage = is_part ? NET_WAITING : NET_FINISHED;
         t->is_prepared = t->is_busy = false;
-        t->began = is_part && t->row->run ? trace_begin(net->traffic.rows[0]) : 0;
+        t->began = 0;
+        if (t->row->run && !net->step.walk.is_evaluation)
+            t->began = trace_begin(net->traffic.rows[0]);
         net_clear(&t->receives);
         net_clear(&t->sends);
         if (t->row->begin)

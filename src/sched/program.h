@@ -193,5 +193,8 @@ const char *memory_name(enum memory_kind kind);
 void task_print_name(const struct task *task, struct strbuf *out);
 /* A task a line: number, place, medium, name, waits, what it reads and writes. */
 void program_print_text(const struct program *program, struct strbuf *out);
+/* draw.c: {"tasks": [...]}, a task a line; a picture. */
+void program_print_json(const struct program *program, struct strbuf *out);
+void program_print_svg(const struct program *program, const char *title, struct strbuf *out);
 
 #endif /* SCHED_PROGRAM_H */

@@ -80,10 +80,9 @@ static enum status make_groups(struct grid *grid)
     TRY(transport_group_create(grid->transport, members, n_beside, &grid->beside));
     const int n_shared = axes_group(axes, grid->rank, AXIS_TP, members);
     TRY(transport_group_create(grid->transport, members, n_shared, &grid->shared));
-    TRY(join_same(grid));
     grid->shared_tag = transport_new_tags(grid->shared, 1);
     grid->stages_tag = transport_new_tags(grid->stages, 1);
-    return comm_create(grid->same, NULL, &grid->comm);
+    return STATUS_OK;
 }
 
 /* Memory through which ranks that share layers talk, if all are on one machine, and what each has of it; NULL: there is
@@ -126,13 +125,11 @@ enum status grid_stand_by(const struct job *job, struct transport *transport)
     return share_memory(job, transport, &each, &memory);
 }
 
-enum status grid_create(struct job *job, struct transport *transport, struct grid **out)
+/* What a rank knows of its place; no other rank is asked. */
+static enum status take_place(struct job *job, struct transport *transport, struct grid **out)
 {
     struct grid *grid;
 
-    *out = NULL;
-    if (!axes_are_a_grid(&job->axes))
-        return STATUS_OK;
     TRY(mem_alloc(1, sizeof *grid, &grid));
     grid->job = job;
     grid->transport = transport;
@@ -143,6 +140,42 @@ enum status grid_create(struct job *job, struct transport *transport, struct gri
     enum status status = job_take_place(job, grid->place);
     if (status == STATUS_OK)
         status = make_groups(grid);
+    if (status != STATUS_OK) {
+        grid_destroy(grid);
+        return status;
+    }
+    *out = grid;
+    return STATUS_OK;
+}
+
+enum status grid_pretend(struct job *job, struct transport *transport, struct grid **out)
+{
+    static char nothing[1];
+    struct grid *grid;
+
+    *out = NULL;
+    if (!axes_are_a_grid(&job->axes))
+        return STATUS_OK;
+    TRY(take_place(job, transport, &grid));
+    if (job->axes.dp > 1 && !job->axes.servers && transport_shares_memory(transport))
+        transport_group_join(grid->same, nothing, 0);
+    if (job->axes.tp > 1 && transport_shares_memory(transport))
+        grid->memory = nothing;
+    *out = grid;
+    return STATUS_OK;
+}
+
+enum status grid_create(struct job *job, struct transport *transport, struct grid **out)
+{
+    struct grid *grid;
+
+    *out = NULL;
+    if (!axes_are_a_grid(&job->axes))
+        return STATUS_OK;
+    TRY(take_place(job, transport, &grid));
+    enum status status = join_same(grid);
+    if (status == STATUS_OK)
+        status = comm_create(grid->same, NULL, &grid->comm);
     if (status == STATUS_OK) /* tables go between the ranks of a group */
         status = parallax_measure(job, grid->comm);
     if (status == STATUS_OK)
@@ -187,6 +220,11 @@ void grid_configure(const struct grid *grid, struct exec_config *config)
     config->tensor_memory = grid->memory;
     config->beside =
         (struct exec_beside){ .transport = grid->beside, .teller = (axes->pp - 1) * axes->tp };
+}
+
+struct transport *grid_same(const struct grid *grid)
+{
+    return grid->same;
 }
 
 bool grid_leads(const struct grid *grid)

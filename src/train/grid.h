@@ -30,6 +30,11 @@ MUST_CHECK enum status grid_stand_by(const struct job *job, struct transport *tr
 bool grid_leads(const struct grid *grid);
 
 /* Of this rank's group: what its executor is made for. NULL grid: leaves *config alone. */
+/* The same of a rank that asks nobody: a grid for grid_configure alone. */
+MUST_CHECK enum status grid_pretend(struct job *job, struct transport *transport,
+                                    struct grid **out);
+/* The ranks that have the same slices as this one, it among them. */
+struct transport *grid_same(const struct grid *grid);
 void grid_configure(const struct grid *grid, struct exec_config *config);
 struct axes_place grid_place(const struct grid *grid);
 /* Collective, of all ranks: watch_collect, with the job's numbers of ranks. NULL grid: just that. */

@@ -8,6 +8,7 @@
 #include "data/sampler.h"
 #include "data/tabular.h"
 #include "data/text.h"
+#include "exec/exec.h"
 #include "kernel/kernel.h"
 #include "pass/strategy.h"
 #include "train/balance.h"
@@ -53,6 +54,9 @@ struct job {
     char chosen[400];    /* strategy auto: what was chosen, and why; else "" */
     double chosen_seconds; /* and the step's time by the forecast */
 };
+
+/* What the executor of a rank is told, as far as the job alone says it. */
+struct exec_config job_exec_config(const struct job *job);
 
 /* Opens the data that settings name, as the model needs it: sets train, test and what of the
  * model's configuration depends on them. has_vocab: with the vocabularies, normalization and

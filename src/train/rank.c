@@ -50,28 +50,12 @@ void private_comm_destroy(struct private_comm *comm)
 
 struct exec_config rank_exec_config(const struct rank *rank)
 {
-    const struct job *job = rank->job;
-    const struct settings *s = &job->settings;
+    struct exec_config config = job_exec_config(rank->job);
 
-    return (struct exec_config){
-        .train = job->graph,
-        .eval = job->eval_graph,
-        .comm = rank->comm,
-        .threads = (int)s->threads,
-        .shards = s->shards,
-        .batch = s->batch,
-        .rows = job->balance.is_used ? job->balance.rows : NULL,
-        .seed = s->seed,
-        .device = on_device_of(&rank->device),
-        .choices = job->choices,
-        .optim = job->optim,
-        .compress = job->compress,
-        .compress_after = (uint64_t)s->compress_after,
-        .zero = job->axes.zero,
-        .leaders = job->rails.count == 1,
-        .trace = rank->tracing.trace,
-        .stall_timeout = s->stall_timeout,
-    };
+    config.comm = rank->comm;
+    config.device = on_device_of(&rank->device);
+    config.trace = rank->tracing.trace;
+    return config;
 }
 
 enum status rank_make_comm(struct rank *rank)

@@ -28,6 +28,10 @@ struct regime {
      * allocates rank->own, takes the tags and groups that all ranks take, and sets
      * rank->role.is_server. */
     enum status (*join)(struct rank *rank);
+    /* Optional. What the executor of a rank is told beside job_exec_config and the grid: its part of
+     * the shards, and that servers get its sums. No rank is asked, and config->remote may be
+     * pretended (job_lower). */
+    void (*describe)(const struct job *job, int rank, struct exec_config *config);
     /* Collective: makes rank->exec, and the communicator, grid and watch that the regime needs.
      * Sets rank->role.leads and rank->role.evaluates where not every rank does. */
     enum status (*create)(struct rank *rank);

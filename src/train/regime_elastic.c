@@ -206,6 +206,7 @@ const struct regime regime_elastic = {
     .is_for = is_for,
     .is_private = true,
     .join = worker_join,
+    .describe = worker_describe,
     .create = create,
     .begin = begin,
     .before_step = before_step,

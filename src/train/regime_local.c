@@ -41,17 +41,24 @@ static enum status make_worker(struct rank *rank)
     return private_comm_create(&worker->comm);
 }
 
+static void describe(const struct job *job, int rank, struct exec_config *config)
+{
+    const int64_t shards = job->settings.shards, ranks = job->settings.ranks;
+
+    config->part.first = rank * shards / ranks;
+    config->part.count = (rank + 1) * shards / ranks - config->part.first;
+}
+
 /* The private executor, for this rank's shards. */
 static enum status make_exec(struct rank *rank)
 {
     struct local_worker *worker = rank->own;
     const struct settings *s = &rank->job->settings;
-    const int64_t ranks = comm_size(rank->comm), number = comm_rank(rank->comm);
+    const int64_t ranks = comm_size(rank->comm);
     struct exec_config config = rank_exec_config(rank);
 
     config.comm = worker->comm.comm;
-    config.part.first = number * s->shards / ranks;
-    config.part.count = (number + 1) * s->shards / ranks - config.part.first;
+    describe(rank->job, comm_rank(rank->comm), &config);
     config.evaluators = ranks > 1 ? rank->comm : NULL;
     TRY(exec_create(&config, &rank->exec));
     const struct local_config local = { .axes = &rank->job->axes,
@@ -345,6 +352,7 @@ static void print_state(const struct rank *rank, struct strbuf *out)
 const struct regime regime_local = {
     .is_for = is_for,
     .is_private = true,
+    .describe = describe,
     .create = create,
     .begin = begin,
     .take_over = take_over,

@@ -50,6 +50,22 @@ enum status worker_join(struct rank *rank)
     return served_evaluates_together(rank->job) ? join_evaluators(rank) : STATUS_OK;
 }
 
+void worker_describe(const struct job *job, int rank, struct exec_config *config)
+{
+    const bool is_grid = axes_are_a_grid(&job->axes);
+
+    config->rows = NULL;
+    config->part = served_part_of(job, is_grid ? axes_place_of(&job->axes, rank).dp : rank);
+}
+
+static void describe(const struct job *job, int rank, struct exec_config *config)
+{
+    static const struct exec_remote pretended = { 0 };
+
+    worker_describe(job, rank, config);
+    config->remote = &pretended;
+}
+
 enum status worker_create(struct rank *rank, struct exec_config *out)
 {
     struct worker *worker = rank->own;
@@ -280,6 +296,7 @@ const struct regime regime_served = {
     .is_for = is_for,
     .is_private = true,
     .join = worker_join,
+    .describe = describe,
     .create = create,
     .begin = begin,
     .step = worker_step,

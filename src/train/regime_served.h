@@ -24,6 +24,8 @@ struct worker {
 };
 
 enum status worker_join(struct rank *rank);
+/* The slot `describe` of both, but for what servers get. */
+void worker_describe(const struct job *job, int rank, struct exec_config *config);
 /* Makes the client of the servers, and the grid; *out is the configuration of the private
  * executor, which the caller creates. */
 MUST_CHECK enum status worker_create(struct rank *rank, struct exec_config *out);

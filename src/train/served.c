@@ -425,15 +425,19 @@ static bool is_spare(const struct served *served)
     return transport_rank(served->agreement.config.transport) >= served->job->axes.dp;
 }
 
+struct exec_part served_part_of(const struct job *job, int worker)
+{
+    const int w =
+        worker < job->axes.dp ? worker : 0; /* a spare's part is worker 0's at first */
+
+    return (struct exec_part){ .first = first_shard(job, w),
+                               .count = first_shard(job, w + 1) - first_shard(job, w),
+                               .with_others = policy_of(&job->axes) == PS_STEP };
+}
+
 struct exec_part served_part(const struct served *served)
 {
-    const struct ps_config *config = &served->agreement.config;
-    const int64_t *row =
-        config->rows + (is_spare(served) ? 0 : transport_rank(config->transport));
-
-    return (struct exec_part){ .first = row[0],
-                               .count = row[1] - row[0],
-                               .with_others = config->policy == PS_STEP };
+    return served_part_of(served->job, transport_rank(served->agreement.config.transport));
 }
 
 /* Worker 0's parameters and state are everybody's. */

@@ -45,6 +45,7 @@ void served_note_meeting(const struct served *served, const char *point);
 void served_destroy(struct served *served);
 /* For the executor that the worker makes: who it gives gradients to, and its shards. */
 const struct exec_remote *served_remote(const struct served *served);
+struct exec_part served_part_of(const struct job *job, int worker);
 struct exec_part served_part(const struct served *served);
 
 /* The executor has its first parameters, the same on every worker: training begins with `step`.

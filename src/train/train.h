@@ -22,6 +22,7 @@
 #include "train/settings.h"
 
 struct job;
+struct program; /* sched/program.h */
 
 enum job_use {
     JOB_TRAIN,    /* opens both splits of the data */
@@ -42,6 +43,9 @@ void job_destroy(struct job *job); /* NULL is allowed */
 /* Do ranks hold different layers, or slices of them? Then job_graph is rank 0's, until it is made this one's, after the same
  * pass. */
 bool job_has_places(const struct job *job);
+/* The step program of a rank, as `tutti train` would run it; the caller owns it. Strategies that measure
+ * first (parallax without --tables, --rails auto) are taken as they begin. */
+MUST_CHECK enum status job_lower(struct job *job, int64_t rank, struct program **out);
 MUST_CHECK enum status job_be_rank(struct job *job, int64_t rank, const char *after);
 
 const struct settings *job_settings(const struct job *job); /* with everything picked */

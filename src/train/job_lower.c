@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/* job_lower.c - the step program of a rank, without the other ranks. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "train/grid.h"
+#include "train/job.h"
+#include "train/on_device.h"
+#include "train/regime.h"
+
+struct exec_config job_exec_config(const struct job *job)
+{
+    const struct settings *s = &job->settings;
+
+    return (struct exec_config){
+        .train = job->graph,
+        .eval = job->eval_graph,
+        .threads = (int)s->threads,
+        .shards = s->shards,
+        .batch = s->batch,
+        .rows = job->balance.is_used ? job->balance.rows : NULL,
+        .seed = s->seed,
+        .choices = job->choices,
+        .optim = job->optim,
+        .compress = job->compress,
+        .compress_after = (uint64_t)s->compress_after,
+        .zero = job->axes.zero,
+        .leaders = job->rails.count == 1,
+        .stall_timeout = s->stall_timeout,
+    };
+}
+
+/* Ends that know who is where. Nothing is sent through them. */
+struct ends {
+    int ranks;
+    struct transport **of_ranks; /* of the job */
+    struct transport *alone;     /* of a rank with an executor of its own */
+    struct grid *grid;
+};
+
+static void destroy_ends(struct ends *ends)
+{
+    grid_destroy(ends->grid);
+    if (ends->of_ranks && ends->of_ranks[0])
+        transport_inproc_destroy(ends->of_ranks, ends->ranks);
+    if (ends->alone)
+        transport_inproc_destroy(&ends->alone, 1);
+    mem_free(ends->of_ranks);
+}
+
+static enum status make_ends(struct job *job, int rank, struct ends *ends)
+{
+    const int ranks = ends->ranks, nodes = job->settings.flat ? ranks : 1;
+
+    TRY(mem_alloc((size_t)ranks, sizeof(struct transport *), &ends->of_ranks));
+    TRY(transport_inproc_create_nodes(ranks, nodes, ends->of_ranks));
+    TRY(transport_inproc_create(1, &ends->alone));
+    job->parallax.network.nodes = nodes;
+    return grid_pretend(job, ends->of_ranks[rank], &ends->grid);
+}
+
+static enum status lower(struct job *job, int rank, struct ends *ends, struct program **out)
+{
+    const struct regime *regime = regime_at(job, 0);
+
+    TRY(make_ends(job, rank, ends));
+    if (!ends->grid)
+        TRY(job_remake_graph(job));
+    struct exec_config config = job_exec_config(job);
+    if (regime == &regime_step && job->sync_graph)
+        config.train = job->sync_graph;
+    grid_configure(ends->grid, &config);
+    config.comm = NULL;
+    if (!regime->describe)
+        return exec_lower(&config, ends->grid ? grid_same(ends->grid) : ends->of_ranks[rank],
+                          out);
+    regime->describe(job, rank, &config);
+    return exec_lower(&config, ends->alone, out);
+}
+
+enum status job_lower(struct job *job, int64_t rank, struct program **out)
+{
+    struct ends ends = { .ranks = (int)job->settings.ranks };
+
+    if (rank < 0 || rank >= job->settings.ranks)
+        return FAIL(STATUS_USAGE, "--rank %lld: there are ranks 0 to %lld", (long long)rank,
+                    (long long)job->settings.ranks - 1);
+    if (on_device(job))
+        return FAIL(STATUS_USAGE,
+                    "--after lower: the steps of a device are not lowered yet: leave --device "
+                    "%s out",
+                    job->settings.device);
+    const enum status status = lower(job, (int)rank, &ends, out);
+    destroy_ends(&ends);
+    return status;
+}
