@@ -7,80 +7,7 @@
  */
 #include <signal.h>
 
-#include "base/clock.h"
 #include "train/regime.h"
-
-static enum status next_batch(struct rank *rank, const struct batch **out)
-{
-    const double begin = clock_seconds();
-    const int64_t traced = trace_begin(rank->tracing.row);
-
-    TRY(loader_next(rank->loader, out));
-    trace_end(rank->tracing.row, traced, TRACE_WAIT, "wait for a batch", NULL);
-    rank->load += clock_seconds() - begin;
-    return STATUS_OK;
-}
-
-/* The step, and with --slow a rank's sleep after it. */
-static enum status run_step(struct rank *rank, const struct batch *batch,
-                            struct exec_result *out)
-{
-    const struct slow *slow = &rank->job->slow;
-    const int own = transport_rank(rank->transport);
-    const bool sleeps = slow_is(slow, own);
-    const double before = sleeps ? exec_times(rank->exec).compute : 0;
-    const int64_t traced = trace_begin(rank->tracing.row);
-
-    TRY(rank->regime->step(rank, batch, out));
-    if (sleeps)
-        slow_down(slow, own, (exec_times(rank->exec).compute - before) / exec_lanes(rank->exec),
-                  &rank->slow_steps);
-    trace_end(rank->tracing.row, traced, TRACE_STEP, "step", NULL);
-    return STATUS_OK;
-}
-
-static enum status one_step(struct rank *rank)
-{
-    const struct regime *regime = rank->regime;
-    const struct batch *batch;
-    struct exec_result result;
-
-    if (regime->before_step)
-        TRY(regime->before_step(rank));
-    const double begin = clock_seconds();
-    rank_switch_trace(rank);
-    TRY(next_batch(rank, &batch));
-    TRY(run_step(rank, batch, &result));
-    rank->heard = result.heard;
-    rank->next = rank->step + 1;
-    if (!result.is_late) {
-        TRY(rank_take_late(rank, true)); /* of a step before one without samples */
-        rank->known = rank->step;
-        TRY(rank_check_loss(rank, &result)); /* before other ranks learn of it */
-    }
-    if (regime->after_step)
-        TRY(regime->after_step(rank, batch, &result));
-    loader_done(rank->loader, batch);
-    const double seconds = clock_seconds() - begin;
-    rank_spend(rank, seconds);
-    if (result.is_late)
-        rank->counts.in_flight += result.samples;
-    else
-        TRY(rank_add_result(rank, &result));
-    return regime->meet ? regime->meet(rank, seconds) : STATUS_OK;
-}
-
-/* The other workers did this step without this one, which came too late: it leaves its samples
- * out. */
-static enum status skip_step(struct rank *rank)
-{
-    const struct batch *batch;
-
-    TRY(loader_next(rank->loader, &batch));
-    rank->known = rank->step + 1; /* as much as ever will be */
-    loader_done(rank->loader, batch);
-    return STATUS_OK;
-}
 
 /* The same on every rank with rank->role.leads; the others share evaluations at most. */
 static enum status do_due(struct rank *rank, bool *stop)
@@ -108,16 +35,16 @@ static enum status do_due(struct rank *rank, bool *stop)
     const struct tally epoch_so_far = rank->epoch;
     if (evaluates && !*stop)
         TRY(rank->regime->evaluate(rank));
-    if (ends_epoch &&
-        !is_last) /* a run that ends later evaluates once more, and tells this epoch */
+    /* A run that ends later evaluates once more, and tells this epoch. */
+    if (ends_epoch && !is_last)
         rank->epoch = (struct tally){ 0 };
     rank->save.is_owed |= saves;
     if ((rank->save.is_owed && rank->save.is_allowed) || is_last || *stop)
         TRY(rank_save(rank));
     if (!evaluates || !*stop)
         return STATUS_OK;
-    rank->epoch =
-        epoch_so_far; /* a run that goes on does not come here again, and all is saved */
+    /* A run that goes on does not come here again, and all is saved. */
+    rank->epoch = epoch_so_far;
     return rank->regime->evaluate(rank);
 }
 
@@ -154,7 +81,7 @@ enum status rank_run_steps(struct rank *rank)
         const struct regime *regime = regime_at(rank->job, rank->step);
         if (regime != rank->regime)
             TRY(change_regime(rank, regime));
-        TRY(rank->step < rank->next ? skip_step(rank) : one_step(rank));
+        TRY(rank_one_step(rank));
         TRY(do_due(rank, &stop));
     }
     if (stop && rank->is_first)

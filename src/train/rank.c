@@ -13,6 +13,7 @@
 #include "report/number.h"
 #include "train/classes.h"
 #include "train/loss_scale.h"
+#include "train/memory.h"
 #include "train/on_device.h"
 #include "train/reconstruct.h"
 #include "train/regime.h"
@@ -139,15 +140,6 @@ static enum status start_trace(struct rank *rank)
     return trace_add_row(rank->tracing.trace, "loop", 0, &rank->tracing.row);
 }
 
-void rank_switch_trace(struct rank *rank)
-{
-    if (!rank->tracing.row)
-        return;
-    rank->tracing.row->step = rank->step;
-    trace_switch(rank->tracing.trace, rank->step >= rank->tracing.window.begin &&
-                                          rank->step < rank->tracing.window.end);
-}
-
 /* A trace that cannot be written is no reason to lose a run's results; a lost rank is. */
 static enum status write_trace(struct rank *rank)
 {
@@ -270,27 +262,17 @@ static enum status gather_times(struct rank *rank, struct rank_times *own,
     return comm_all_gather(rank->comm, own, all, sizeof *own / sizeof(int64_t), DTYPE_I64);
 }
 
-/* The hash of the weights. Every machine has parameters of its own, or every worker: at the end
- * they must be the same. */
-static enum status hash_copies(struct rank *rank)
+enum status rank_hash_copies(struct rank *rank, bool has_copy, char out[65])
 {
     enum { HASH = 64 };
-    char *hash = rank->result.weights_sha256, *all;
-
-    if (rank->regime->hash)
-        return rank->regime->hash(rank, hash);
-    if (rank->grid)
-        return grid_hash(rank->grid, rank->exec, hash);
-    const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
-    const int node = transport_node_of(rank->transport, own);
-    const bool has_copy =
-        transport_node_first(rank->transport, node) == own || rank->regime->is_private;
+    const int size = comm_size(rank->comm);
+    char *all;
 
     if (has_copy || exec_is_in_parts(rank->exec))
-        TRY(exec_hash(rank->exec, hash));
+        TRY(exec_hash(rank->exec, out));
     TRY(mem_alloc((size_t)size, HASH, &all));
     enum status status =
-        comm_all_gather(rank->comm, hash, all, HASH / sizeof(int64_t), DTYPE_I64);
+        comm_all_gather(rank->comm, out, all, HASH / sizeof(int64_t), DTYPE_I64);
     for (int r = 0; r < size && status == STATUS_OK; r++) {
         const char *theirs = all + (size_t)r * HASH;
         if (*theirs && memcmp(theirs, all, HASH) != 0)
@@ -431,7 +413,7 @@ static enum status run_rank(struct rank *rank)
     TRY(status);
 
     struct rank_times own = times_of(rank, &memory, predicted_bytes);
-    TRY(hash_copies(rank));
+    TRY(rank->regime->hash(rank, rank->result.weights_sha256));
     if (!rank->regime->leave)
         TRY(write_trace(rank));
     if (rank->regime->collect_times)

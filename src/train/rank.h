@@ -2,7 +2,7 @@
 /* rank.h - a rank of a run while it trains: what it has, and what it does with that. Private to
  * train/.
  *
- * rank.c starts and ends it, loop.c runs its steps, count.c adds up their results, tell.c writes
+ * rank.c starts and ends it, loop.c runs its steps, step.c is one of them, tell.c writes
  * metrics and evaluations, save.c checkpoints. How ranks agree on parameters is the regime's
  * (regime.h).
  */
@@ -14,7 +14,6 @@
 #include "train/checkpoint.h"
 #include "train/folder.h"
 #include "train/grid.h"
-#include "train/memory.h"
 #include "train/slow.h"
 #include "train/trace_file.h"
 #include "train/watch.h"
@@ -138,6 +137,9 @@ enum status rank_body(struct transport *transport, void *arg);
 uint32_t rank_wishes(const struct rank *rank);
 /* Traces the step that begins, if it is in the window. */
 void rank_switch_trace(struct rank *rank);
+/* Collective: SHA-256 of the weights, on rank 0 at least. Ranks that have a copy of their own hash
+ * it, and all must agree. out is zeroed before. */
+MUST_CHECK enum status rank_hash_copies(struct rank *rank, bool has_copy, char out[65]);
 /* For regimes: the communicator of all ranks, the grid, and what ranks measure together before
  * they make executors. */
 MUST_CHECK enum status rank_make_comm(struct rank *rank);
@@ -147,7 +149,9 @@ struct exec_config rank_exec_config(const struct rank *rank);
 /* loop.c: all steps, and what is due after each. */
 MUST_CHECK enum status rank_run_steps(struct rank *rank);
 
-/* count.c: seconds of the run so far, earlier sessions included. */
+/* step.c: one step, or none, if the others did it without this rank; rank->step is its number. */
+MUST_CHECK enum status rank_one_step(struct rank *rank);
+/* Seconds of the run so far, earlier sessions included. */
 double rank_seconds(const struct rank *rank);
 double rank_mean_loss(const struct tally *tally);
 double rank_mean_accuracy(const struct rank *rank, const struct tally *tally);
@@ -181,8 +185,8 @@ MUST_CHECK enum status rank_tell_if_due(struct rank *rank);
  * line. */
 MUST_CHECK enum status rank_evaluate(struct rank *rank);
 
-/* save.c: Where machines hold state in parts no rank has room for a copy of all: checkpoints are written
- * while parts come, and everybody waits for it. */
+/* save.c: Where machines hold state in parts no rank has room for a copy of all: checkpoints are
+ * written while parts come, and everybody waits for it. */
 static inline bool rank_streams(const struct rank *rank)
 {
     return (rank->job->axes.zero > 0 && !rank->device.face) || rank->grid;

@@ -57,7 +57,7 @@ struct regime {
                               struct exec_result *result);
     /* Optional, collective. The step is counted, it took `seconds`: averages if that is due.
      * Sets rank->save.is_allowed. */
-    enum status (*meet)(struct rank *rank, double seconds);
+    enum status (*average)(struct rank *rank, double seconds);
 
     /* Optional: after the last step of the session, before what is due then. Every worker waits
      * for all here. */
@@ -85,7 +85,7 @@ struct regime {
      * is unneeded. NULL: an all-gather. */
     enum status (*gather_times)(struct rank *rank, struct rank_times *times,
                                 struct rank_times *all);
-    /* Optional: SHA-256 of the model on rank 0. NULL: every copy is hashed, and they must agree. */
+    /* SHA-256 of the weights on rank 0; copies that should be equal are compared. */
     enum status (*hash)(struct rank *rank, char out[65]);
 
     /* Parameters. Ranks with rank->role.evaluates: rank_evaluate, with the parameters that are

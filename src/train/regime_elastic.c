@@ -33,10 +33,7 @@ static struct exchange *exchange_of(const struct rank *rank)
 
 static enum status create(struct rank *rank)
 {
-    struct exec_config config;
-
-    TRY(worker_create(rank, &config));
-    return exec_create(&config, &rank->exec);
+    return worker_create(rank, false);
 }
 
 static enum status begin(struct rank *rank)

@@ -193,7 +193,7 @@ static enum status step(struct rank *rank, const struct batch *batch, struct exe
     return STATUS_OK;
 }
 
-/* All workers tell of an interval together, after a step (meet). */
+/* All workers tell of an interval together, after a step (average). */
 static enum status late_result(struct rank *rank, const struct exec_result *result,
                                double seconds)
 {
@@ -215,7 +215,7 @@ static enum status after_step(struct rank *rank, const struct batch *batch,
     return STATUS_OK;
 }
 
-static enum status average(struct rank *rank)
+static enum status average_now(struct rank *rank)
 {
     struct local_worker *worker = rank->own;
     struct local_met *met = &worker->met;
@@ -232,7 +232,7 @@ static enum status average(struct rank *rank)
 }
 
 /* Averages when it is time, and at the end. */
-static enum status meet(struct rank *rank, double seconds)
+static enum status average(struct rank *rank, double seconds)
 {
     struct local_worker *worker = rank->own;
     const uint64_t number = rank->step + 1;
@@ -241,7 +241,7 @@ static enum status meet(struct rank *rank, double seconds)
         local_step(worker->local, number, seconds) || (int64_t)number == rank->job->total_steps;
     rank->heard = 0;
     if (rank->save.is_allowed)
-        TRY(average(rank));
+        TRY(average_now(rank));
     const bool tells = number % (uint64_t)rank->job->settings.log_every == 0;
     return tells ? rank_take_late(rank, true) : STATUS_OK;
 }
@@ -298,6 +298,11 @@ static void add_metrics(struct rank *rank, struct metrics *m)
     rank_add_watched(rank, m);
     m->sync_interval = (double)worker->met.interval;
     m->param_variance = worker->met.variance;
+}
+
+static enum status hash(struct rank *rank, char out[65])
+{
+    return rank_hash_copies(rank, true, out);
 }
 
 /* Evaluations and checkpoints ------------------------------------------------------------- */
@@ -359,13 +364,14 @@ const struct regime regime_local = {
     .step = step,
     .late_result = late_result,
     .after_step = after_step,
-    .meet = meet,
+    .average = average,
     .destroy = destroy,
     .rate = rate,
     .times = times,
     .collect_times = collect_times,
     .sum = sum,
     .add_metrics = add_metrics,
+    .hash = hash,
     .evaluate = evaluate,
     .gather = gather,
     .extra = extra,

@@ -66,31 +66,28 @@ static void describe(const struct job *job, int rank, struct exec_config *config
     config->remote = &pretended;
 }
 
-enum status worker_create(struct rank *rank, struct exec_config *out)
+enum status worker_create(struct rank *rank, bool pushes)
 {
     struct worker *worker = rank->own;
+    struct exec_config config = rank_exec_config(rank);
 
-    *out = rank_exec_config(rank);
     TRY(private_comm_create(&worker->comm));
     TRY(served_create(rank->job, rank->run->hooks, rank->transport, &worker->served));
     TRY(grid_create(rank->job, rank->transport, &rank->grid));
-    grid_configure(rank->grid, out);
+    grid_configure(rank->grid, &config);
     rank->role.leads = rank->grid ? grid_leads(rank->grid) : rank->is_first;
     rank->role.evaluates = rank->role.leads || worker->evaluators;
-    out->comm = worker->comm.comm;
-    out->rows = NULL;
-    out->part = served_part(worker->served);
-    out->evaluators = worker->evaluators;
-    return STATUS_OK;
+    config.comm = worker->comm.comm;
+    config.rows = NULL;
+    config.part = served_part(worker->served);
+    config.remote = pushes ? served_remote(worker->served) : NULL;
+    config.evaluators = worker->evaluators;
+    return exec_create(&config, &rank->exec);
 }
 
 static enum status create(struct rank *rank)
 {
-    struct exec_config config;
-
-    TRY(worker_create(rank, &config));
-    config.remote = served_remote(served_of(rank));
-    return exec_create(&config, &rank->exec);
+    return worker_create(rank, true);
 }
 
 static enum status begin(struct rank *rank)

@@ -26,9 +26,9 @@ struct worker {
 enum status worker_join(struct rank *rank);
 /* The slot `describe` of both, but for what servers get. */
 void worker_describe(const struct job *job, int rank, struct exec_config *config);
-/* Makes the client of the servers, and the grid; *out is the configuration of the private
- * executor, which the caller creates. */
-MUST_CHECK enum status worker_create(struct rank *rank, struct exec_config *out);
+/* Makes the client of the servers, the grid, and the private executor, which pushes its gradients
+ * or updates by itself. */
+MUST_CHECK enum status worker_create(struct rank *rank, bool pushes);
 void worker_leave(struct rank *rank);
 void worker_destroy(struct rank *rank);
 

@@ -45,6 +45,17 @@ static enum status collect_times(struct rank *rank)
     return grid_collect_times(rank->grid, rank->watch, rank->exec, rank->load);
 }
 
+/* The ranks of a machine share one copy. */
+static enum status hash(struct rank *rank, char out[65])
+{
+    const int own = transport_rank(rank->transport);
+    const int node = transport_node_of(rank->transport, own);
+
+    return rank->grid ? grid_hash(rank->grid, rank->exec, out)
+                      : rank_hash_copies(
+                            rank, transport_node_first(rank->transport, node) == own, out);
+}
+
 static enum status gather(struct rank *rank, struct tally *epoch)
 {
     (void)epoch;
@@ -60,6 +71,7 @@ const struct regime regime_step = {
     .rate = rank_rate,
     .collect_times = collect_times,
     .add_metrics = rank_add_watched,
+    .hash = hash,
     .evaluate = rank_evaluate,
     .gather = gather,
 };

@@ -56,9 +56,9 @@ MUST_CHECK enum status served_begin(struct served *served, struct exec *exec, ui
  * was not needed, and the others have come to their end. After served_begin. */
 int served_place(const struct served *served);
 
-/* Instead of the former, for a worker that updates by itself and exchanges with a center
- * (elastic.h): joins the servers, which see `room` bytes of its memory. How many buckets there
- * are. */
+/* In place of served_begin, for a worker that updates by itself and exchanges with a center
+ * (elastic.h): joins the servers, which see `room` bytes of its memory. served_buckets: how many
+ * buckets they exchange. */
 MUST_CHECK enum status served_join(struct served *served, struct exec *exec, size_t room,
                                    struct ps_client **out);
 int served_buckets(const struct served *served);
@@ -94,6 +94,7 @@ MUST_CHECK enum status served_meet(struct served *served);
 
 /* Worker 0, after served_meet: what all workers trained and told, less what ticks heard of. */
 struct served_count served_rest(const struct served *served);
+
 /* Seconds and bytes so far. */
 struct served_times {
     double wait;  /* the loop waited for others, at ticks and exchanges */
