@@ -127,8 +127,8 @@ start() { # NAME ARGUMENTS...
         sleep 0.02
     done
 }
-# handles PROCESS: SIGINT and SIGTERM have a handler there
-handles() { [ $((0x$(sed -n 's/^SigCgt:\s*//p' "/proc/$1/status") & 0x4002)) = $((0x4002)) ] 2>/dev/null; }
+# handles PROCESS: SIGINT and SIGTERM have a handler there. This shell has one, too, and its child until it is the program.
+handles() { ! grep -q '^bash' "/proc/$1/comm" 2>/dev/null && [ $((0x$(sed -n 's/^SigCgt:\s*//p' "/proc/$1/status") & 0x4002)) = $((0x4002)) ] 2>/dev/null; }
 start_slow() { # NAME RANKS: goes on after a step with one that takes a minute
     works "$tutti" train cnn --limit 100 --batch 100 --shards 2 --threads 1 --steps 1 --quiet --out "$1"
     "$tutti" train --resume "$1" --steps 9 -n "$2" --strategy "$([ "$2" = 1 ] && echo single || echo mirrored)" --slow rank=0,factor=1000 --quiet 2>"$1.err" &
