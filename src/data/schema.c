@@ -504,6 +504,13 @@ void schema_scales(const struct schema *schema, const double *statistics, double
     }
 }
 
+float schema_standardize(const struct column *column, double value, double mean, double factor)
+{
+    const double z = column->is_plain ? value : scaled(column, value);
+
+    return (float)((z - mean) * factor);
+}
+
 void schema_encode(const struct schema *schema, const double *row, const double *mean,
                    const double *factor, float *features)
 {
@@ -516,8 +523,7 @@ void schema_encode(const struct schema *schema, const double *row, const double 
             for (int64_t c = 0; c < count; c++)
                 features[c] = is_there && (int64_t)row[i] == c ? 1 : 0;
         } else if (column->kind == COLUMN_NUMBER) {
-            const double z = column->is_plain ? row[i] : scaled(column, row[i]);
-            features[0] = is_there ? (float)((z - mean[i]) * factor[i]) : 0;
+            features[0] = is_there ? schema_standardize(column, row[i], mean[i], factor[i]) : 0;
             if (column->has_gaps)
                 features[1] = is_there ? 0 : 1;
         }
@@ -531,13 +537,14 @@ void schema_measure(const struct schema *schema, int number, const double *rows,
     const struct column *column = &schema->columns[number];
     double squares = 0;
 
-    *out = (struct schema_spread){ 0 };
+    *out = (struct schema_spread){ .is_whole = true };
     for (int64_t i = 0; i < count; i++) {
         const double value = rows[i * schema->n_columns + number];
         if (isnan(value))
             continue;
         out->mean += (value - out->mean) / (double)++out->count;
         out->largest = fmax(out->largest, fabs(value));
+        out->is_whole = out->is_whole && fabs(value) < 0x1p53 && value == floor(value);
         out->cut += !column->is_plain && fabs(z_of(column, value)) > Z_MOST;
     }
     for (int64_t i = 0; i < count; i++) {

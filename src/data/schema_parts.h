@@ -71,12 +71,15 @@ void schema_scales(const struct schema *schema, const double *statistics, double
                    double *factor);
 void schema_encode(const struct schema *schema, const double *row, const double *mean,
                    const double *factor, float *features);
+/* The first feature of a column of numbers; its mean and factor are those of schema_scales. */
+float schema_standardize(const struct column *column, double value, double mean, double factor);
 
 /* How the numbers of a column lie. */
 struct schema_spread {
     int64_t count;                   /* of those that are there */
     double mean, deviation, largest; /* the last of absolute values */
     int64_t cut;                     /* those whose z is cut */
+    bool is_whole;                   /* all are integers, which doubles have exactly */
 };
 /* Measures a column of `count` rows. */
 void schema_measure(const struct schema *schema, int column, const double *rows, int64_t count,

@@ -22,6 +22,8 @@
 /* Deviations between a mean and the guess of it from which on a sum of squares, as a float, has no
  * digit of the deviation. */
 #define SUMS_FAR 3000
+/* One in so many changes of a column may be lost in single precision without a warning. */
+#define HIDDEN_PART 10
 
 enum { FILE_SHIFT = 48 /* of a row's file beside its line */ };
 static const uint64_t FOLD_KEY = 0x666f6c64; /* of the order in which rows are dealt out */
@@ -677,6 +679,30 @@ void tabular_standardize(struct tabular *t, const double *statistics)
 
 /* Warnings ------------------------------------------------------------------------------- */
 
+/* Rows whose number differs from that of the row before; `hidden`: in double precision alone. */
+struct changes {
+    int64_t count, hidden;
+};
+
+static struct changes count_changes(const struct tabular *t, int number)
+{
+    const struct column *column = &t->schema->columns[number];
+    const int columns = t->schema->n_columns;
+    struct changes changes = { 0 };
+
+    for (int64_t i = 1; i < t->source.count; i++) {
+        const double *value = t->rows + i * columns + number;
+        const double now = value[0], before = value[-columns];
+        if (isnan(now) || isnan(before) || now == before)
+            continue;
+        changes.count++;
+        changes.hidden +=
+            schema_standardize(column, now, t->mean[number], t->factor[number]) ==
+            schema_standardize(column, before, t->mean[number], t->factor[number]);
+    }
+    return changes;
+}
+
 /* Warns if a column's numbers lose digits on their way to a model. */
 static void warn_of_column(const struct tabular *t, int number)
 {
@@ -684,6 +710,7 @@ static void warn_of_column(const struct tabular *t, int number)
     struct schema_spread s;
 
     schema_measure(t->schema, number, t->rows, t->source.count, &s);
+    const struct changes changes = count_changes(t, number);
     if (s.cut > 0)
         log_line(
             LOG_WARNING,
@@ -692,7 +719,7 @@ static void warn_of_column(const struct tabular *t, int number)
             t->path, column->name, (long long)s.cut, (long long)s.count, column->center,
             column->scale);
     else if (t->is_coarse[number] ||
-             (s.deviation > 0 && s.largest * 0x1p-53 > 1e-3 * s.deviation))
+             (!s.is_whole && s.deviation > 0 && s.largest * 0x1p-53 > 1e-3 * s.deviation))
         log_line(
             LOG_WARNING,
             "%s: column %s: its numbers, near %.6g, differ in digits behind the 16th, which "
@@ -712,6 +739,12 @@ static void warn_of_column(const struct tabular *t, int number)
             "the scale %.3g of the schema%s: the model sees it as a constant",
             t->path, column->name, s.deviation, column->scale,
             " (an outlier in the rows for testing, or a wrong scale)");
+    else if (changes.hidden * HIDDEN_PART > changes.count)
+        log_line(LOG_WARNING,
+                 "%s: column %s: %lld of %lld numbers that differ from the row before are the "
+                 "same in single precision, beside others as large as %.3g: check these",
+                 t->path, column->name, (long long)changes.hidden, (long long)changes.count,
+                 s.largest);
 }
 
 void tabular_warn(const struct tabular *t)

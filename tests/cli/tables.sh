@@ -101,6 +101,21 @@ grep -q 'column time is taken as it is.*lose digits' err.txt || complain "plain 
 { echo time,when; for i in $(seq 60); do echo "170000000000000000$((i % 2)),$([ $((i % 4)) = 0 ] && echo a || echo b)"; done; } >long.csv
 "$tutti" data info long.csv 2>err.txt >out.txt || complain "data info of long numbers"
 grep -q 'column time: its numbers.*digits behind the 16th, which are lost' err.txt || complain "long numbers: $(cat err.txt)"
+# Whole numbers below 2^53, such as microseconds, lose nothing. An outlier leaves the other rows no
+# digits in single precision.
+python3 - <<'PY'
+def write(name, times):
+    lines = [f"{t},{'early' if i % 40 < 20 else 'late'}\n" for i, t in enumerate(times)]
+    open(name + ".csv", "w").write("time,when\n" + "".join(lines))
+write("micro", [1700000000000000 + i % 40 * 10 for i in range(200)])
+write("outlier", [-99999999999999] + [1700000000 + i % 40 for i in range(1, 200)])
+PY
+"$tutti" train logistic --data micro.csv $times --epochs 20 --out micro 2>err.txt || complain "micro.csv"
+[ ! -s err.txt ] && grep -q '"val_accuracy": 1,' micro/summary.json ||
+    complain "times in microseconds: $(cat err.txt)"
+"$tutti" train logistic --data outlier.csv $times --epochs 1 --out outlier 2>err.txt || complain "outlier.csv"
+grep -q 'column time: [0-9]* of [0-9]* numbers that differ from the row before' err.txt ||
+    complain "an outlier: $(cat err.txt)"
 
 # What a file leaves open is said, or refused.
 python3 - <<'PY'
