@@ -314,8 +314,10 @@ enum status model_file_build(const struct model_file *file, const struct model_c
                     model->classes, config->classes);
     for (int i = 0; i < 2; i++) {
         if (config->vocab[i] > model->vocab[i])
-            return FAIL(STATUS_MISMATCH, "graph %s knows %lld tokens, the data have %lld",
-                        model->name, (long long)model->vocab[i], (long long)config->vocab[i]);
+            return FAIL(STATUS_MISMATCH,
+                        "graph %s has %lld tokens, the data have %lld: use --vocab %lld",
+                        model->name, (long long)model->vocab[i], (long long)config->vocab[i],
+                        (long long)model->vocab[i]);
     }
     return build(file, config, out);
 }

@@ -188,6 +188,16 @@ static enum status set_text_classes(const struct job *job, struct text *text)
     return text_set_classes(text, classes);
 }
 
+/* A graph file of a stream has places for blocks of its own length. */
+static void take_length(struct job *job)
+{
+    const struct model *model = job->model;
+
+    if (model->file && !job->settings.length &&
+        (model->task == MODEL_NEXT_TOKEN || model->task == MODEL_MASKED_TOKEN))
+        job->settings.length = model->length[0];
+}
+
 static enum status open_text(struct job *job, bool has_vocab)
 {
     const struct settings *s = &job->settings;
@@ -197,6 +207,8 @@ static enum status open_text(struct job *job, bool has_vocab)
                     job->model->name);
     if (has_vocab)
         TRY(load_vocab(job));
+    else
+        take_length(job);
     struct text_config config = text_config_of(job);
     TRY(as_usage(text_open(s->data, TEXT_TRAIN, &config, &job->train_text), s->data));
     config = text_config_of(job);

@@ -82,13 +82,12 @@ for what in 'documents:nbow --dim 24' 'documents:textcnn --dim 16 --filters 12' 
     'pairs:seq2seq --hidden 24 --embedding 16 --attention bahdanau' 'plain/input.txt:gpt --width 32 --layers 1 --heads 2 --length 24' \
     'plain/input.txt:bert --size tiny --width 32 --length 24'; do
     data=./${what%%:*} model=${what#*:}
-    length=$(grep -o -- '--length [0-9]*' <<<"$model")
     rm -rf zoo file
     # shellcheck disable=SC2086 # words
     {
         "$tutti" graph $model --data "$data" --format json >file.json || complain "$model: no graph file"
         train zoo $model --data "$data" --limit 64 --batch 32 --epochs 2 --threads 1
-        train file file.json --data "$data" $length --limit 64 --batch 32 --epochs 1 --threads 1
+        train file file.json --data "$data" --limit 64 --batch 32 --epochs 1 --threads 1
     }
     "$tutti" eval file >/dev/null || complain "$model: eval of a graph file"
     "$tutti" train --resume file --epochs 2 --quiet || complain "$model: resume of a graph file"
@@ -97,5 +96,9 @@ for what in 'documents:nbow --dim 24' 'documents:textcnn --dim 16 --filters 12' 
 done
 "$tutti" graph seq2seq --hidden 24 --embedding 16 --data ./pairs --format json >file.json
 rm -rf file && train file file.json --data ./pairs --limit 64 --batch 32 --steps 1 --threads 1
+# Without data a graph has the model's usual vocabulary; what the data have beyond it is refused at once.
+"$tutti" graph nbow --dim 8 --vocab 20 --format json >short.json
+refused 1 'graph nbow has 20 tokens, the data have [0-9]*: use --vocab 20' "$tutti" train short.json --data ./documents --out short
+train short short.json --data ./documents --vocab 20 --limit 64 --batch 32 --steps 1 --threads 1
 refused 2 'is a graph file, whose translations' "$tutti" eval file --beam 2
 finish
