@@ -354,7 +354,9 @@ static void tell_job(struct rank *rank)
         strbuf_printf(&text, " on %s", s->device);
     strbuf_printf(&text, ", %lld shard%s, batch %lld, ", (long long)s->shards,
                   plural(s->shards), (long long)s->batch);
-    if (rank->run->first_step > 0)
+    if ((int64_t)rank->run->first_step >= job->total_steps)
+        strbuf_printf(&text, "all %lld steps are done", (long long)job->total_steps);
+    else if (rank->run->first_step > 0)
         strbuf_printf(&text, "steps %llu to %lld",
                       (unsigned long long)rank->run->first_step + 1,
                       (long long)job->total_steps);

@@ -69,7 +69,8 @@ works "${repeated[@]}" --out first
 for at in $((moments - 2)) $((moments - 1)) "$moments"; do
     rm -rf again
     { env LD_PRELOAD="$work/kill_at.so" KILL_AT=$at "$tutti" train "${small[@]}" --checkpoint-every 5 --log-every 1 --quiet --out again; } >out.txt 2>&1
-    works "$tutti" train --resume again --quiet
+    works "$tutti" train --resume again
+    grep -q 'steps 9 to 8' err.txt && complain "steps that cannot be: $(head -n 1 err.txt)"
     whole again
     refused 2 'has done all of its 8 steps' "$tutti" train --resume again --quiet
 done
