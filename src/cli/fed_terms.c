@@ -8,11 +8,11 @@
 /* Settings of training that local training has, too, and those of this process. The first are for who writes the
  * folder of a run. */
 enum { OF_RUNS = 2 };
-static const char *const allowed[] = { "out",          "eval-every", "data",   "limit",
-                                       "epochs",       "steps",      "batch",  "seed",
-                                       "shuffle",      "optimizer",  "lr",     "momentum",
-                                       "weight-decay", "threads",    "label",  "skip-columns",
-                                       "categories",   "fold",       "layout", NULL };
+static const char *const allowed[] = {
+    "out",   "eval-every",   "data",       "limit", "epochs",   "steps",        "batch",
+    "seed",  "shuffle",      "optimizer",  "lr",    "momentum", "weight-decay", "threads",
+    "label", "skip-columns", "categories", "fold",  "layout",   "normalize",    NULL
+};
 
 /* Those of them that are fields of the terms, too. */
 static void take_settings(struct cli_terms *terms)

@@ -11,15 +11,13 @@
 static const char *format, *after, *rank;
 
 static const char *const allowed[] = {
-    "pipeline",   "cut",       "strategy",       "split",
-    "sync",       "meet",      "ranks",          "threads",
-    "flat",       "compress",  "compress-after", "shards",
-    "batch",      "clip",      "optimizer",      "momentum",
-    "bucket-mib", "recompute", "factors",        "sync-batch-norm",
-    "vocab",      "length",    "dense",          "accumulate",
-    "tables",     "backup",    "replicas",       "staleness-lr",
-    "data",       "layout",    "device",         "precision",
-    NULL
+    "pipeline",       "cut",        "strategy",     "split",      "sync",
+    "meet",           "ranks",      "threads",      "flat",       "compress",
+    "compress-after", "shards",     "batch",        "clip",       "optimizer",
+    "momentum",       "bucket-mib", "recompute",    "factors",    "sync-batch-norm",
+    "vocab",          "length",     "dense",        "accumulate", "tables",
+    "backup",         "replicas",   "staleness-lr", "data",       "layout",
+    "normalize",      "device",     "precision",    NULL
 };
 static const struct flag flags[] = {
     { "format", "text|dot|svg|json",

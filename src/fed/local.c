@@ -41,10 +41,11 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     snprintf(s->data, sizeof s->data, "%s", config->data ? config->data : "");
     snprintf(s->strategy, sizeof s->strategy, "single");
     snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
-    if (config->table && config->model) { /* else the model says what columns are */
+    if (config->table && config->model) { /* else the model says what columns and pixels are */
         memcpy(s->label, config->table->label, sizeof s->label);
         memcpy(s->skip_columns, config->table->skip_columns, sizeof s->skip_columns);
         memcpy(s->categories, config->table->categories, sizeof s->categories);
+        memcpy(s->normalize, config->table->normalize, sizeof s->normalize);
     }
     if (config->table) {
         memcpy(s->fold, config->table->fold, sizeof s->fold);

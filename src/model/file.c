@@ -49,6 +49,23 @@ static bool is_plain_name(const char *name)
            strlen(name) < 32;
 }
 
+/* What images or labels are, as columns are in a table's schema. */
+static void print_data(const struct model *model, const struct model_config *config,
+                       struct strbuf *out)
+{
+    const bool has_names = config->class_names && model->classes && !config->table &&
+                           !predicts_tokens(model->task);
+
+    for (int i = 0; has_names && i < config->classes; i++) {
+        strbuf_add(out, i ? ", " : ",\n  \"class_names\": [");
+        strbuf_add_json(out, config->class_names[i]);
+    }
+    if (has_names)
+        strbuf_add(out, "]");
+    if (config->normalize && model->task == MODEL_IMAGES && !model->unit_pixels)
+        strbuf_printf(out, ", \"normalize\": \"%s\"", config->normalize);
+}
+
 static void print_head(const struct model *model, const struct model_config *config,
                        struct strbuf *out)
 {
@@ -62,6 +79,7 @@ static void print_head(const struct model *model, const struct model_config *con
                       (long long)config->length[0], (long long)config->length[1]);
     if (model->unit_pixels)
         strbuf_add(out, ", \"unit_pixels\": true");
+    print_data(model, config, out);
     if (config->table)
         strbuf_printf(out, ",\n  \"table\": %s", config->table);
     if (config->table && config->statistics)
@@ -96,10 +114,11 @@ enum status model_file_print(const struct model *model, const struct model_confi
 
 static enum status check_members(const struct json_value *root)
 {
-    static const char *const members[] = { "format", "version",    "task",      "classes",
-                                           "vocab",  "length",     "optimizer", "data",
-                                           "table",  "statistics", "graph",     "unit_pixels",
-                                           NULL };
+    static const char *const members[] = { "format",      "version",   "task",
+                                           "classes",     "vocab",     "length",
+                                           "optimizer",   "data",      "table",
+                                           "statistics",  "graph",     "unit_pixels",
+                                           "class_names", "normalize", NULL };
 
     if (root->kind != JSON_OBJECT || strcmp(json_text(root, "format", ""), format) != 0)
         return FAIL(STATUS_CORRUPT, "this is no graph file: its format is not \"%s\"", format);
@@ -159,6 +178,26 @@ static enum status read_task(const struct json_value *root, enum model_task *out
     return FAIL(STATUS_CORRUPT, "its task is none that is known");
 }
 
+/* What the texts mean is checked by who opens the data. */
+static enum status read_data(struct model *model, const struct json_value *root)
+{
+    const struct json_value *names = json_get(root, "class_names");
+    const struct json_value *normalize = json_get(root, "normalize");
+
+    if (names && (names->kind != JSON_ARRAY || (int64_t)names->count != model->classes ||
+                  model->task == MODEL_TABLE || predicts_tokens(model->task)))
+        return FAIL(STATUS_CORRUPT, "class_names is no list of a name for each class");
+    for (size_t i = 0; names && i < names->count; i++) {
+        if (names->items[i].kind != JSON_STRING)
+            return FAIL(STATUS_CORRUPT, "class_names: number %zu is no text", i);
+    }
+    if (normalize && (normalize->kind != JSON_STRING || model->task != MODEL_IMAGES))
+        return FAIL(STATUS_CORRUPT, "normalize is no text about images");
+    model->class_names = names;
+    model->normalize = normalize ? normalize->text : NULL;
+    return STATUS_OK;
+}
+
 static enum status read_head(struct model_file *file, const struct json_value *root)
 {
     struct model *model = &file->model;
@@ -178,6 +217,7 @@ static enum status read_head(struct model_file *file, const struct json_value *r
     model->statistics = model->table ? json_get(root, "statistics") : NULL;
     if (model->table && model->task != MODEL_TABLE)
         return FAIL(STATUS_CORRUPT, "its task %s has no table", task_names[model->task]);
+    TRY(read_data(model, root));
     file->graph = json_get(root, "graph");
     if (!file->graph)
         return FAIL(STATUS_CORRUPT, "it has no graph");

@@ -54,6 +54,9 @@ struct model_config {
     float label_smoothing;          /* in training: share of a label that is spread evenly */
     double options[MODEL_OPTIONS];  /* in the order of the model's table */
     const char *table, *statistics; /* for files: JSON of what its table has of them, or NULL */
+    /* For files: `classes` names and the normalization (data/scale.h) of the data; NULL: none */
+    const char *const *class_names;
+    const char *normalize;
 };
 
 struct model {
@@ -73,6 +76,9 @@ struct model {
     const struct model_file *file; /* a model that was read (model/file.h), instead of build */
     /* What the columns of its tables are, and what to standardize by (data/schema.h); NULL: as the data have them. */
     const struct json_value *table, *statistics;
+    /* An array of `classes` texts, and how pixels are normalized (data/scale.h); NULL likewise. */
+    const struct json_value *class_names;
+    const char *normalize;
 };
 
 extern const struct model *const model_table[];   /* ended by NULL */

@@ -717,6 +717,8 @@ enum status job_print_trained(const struct job *job, const float *statistics,
     enum status status = job_print_table(job, statistics, &schema, &numbers);
     config.table = schema.length ? schema.text : NULL;
     config.statistics = numbers.length ? numbers.text : NULL;
+    config.class_names = job->train && job->train->info ? job->train->info->class_names : NULL;
+    config.normalize = job->train_images ? job->settings.normalize : NULL;
     if (status == STATUS_OK)
         status = model_file_print(job->model, &config, out);
     strbuf_release(&schema);

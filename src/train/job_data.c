@@ -62,6 +62,8 @@ static enum status set_scale(struct job *job, bool has_run)
     const int channels = (int)dataset_sample(job->train_images).dim[0];
     struct pixel_scale scale;
 
+    if (!*s->normalize && !has_run && job->model->normalize)
+        snprintf(s->normalize, sizeof s->normalize, "%s", job->model->normalize);
     TRY(pick_scale(job, has_run, &scale));
     dataset_set_scale(job->train_images, &scale);
     dataset_set_scale(job->test_images, &scale);
@@ -319,6 +321,8 @@ enum status job_open_data(struct job *job, bool has_vocab)
         TRY(refuse_image_settings(job));
     if (has_vocab)
         TRY(recorded_read(s->out, &job->recorded));
+    else
+        TRY(recorded_take(job->model, &job->recorded));
     if (job->model->task == MODEL_TABLE) {
         TRY(as_usage(job_open_table(job, has_vocab), s->data));
     } else {

@@ -112,6 +112,28 @@ enum status recorded_read(const char *folder, struct recorded *out)
     return STATUS_OK;
 }
 
+enum status recorded_take(const struct model *model, struct recorded *out)
+{
+    const struct json_value *list = model->class_names;
+    struct strbuf lines;
+
+    if (!list || list->count == 0)
+        return STATUS_OK;
+    strbuf_init(&lines, NAMES_MOST);
+    for (size_t i = 0; i < list->count; i++)
+        strbuf_printf(&lines, "%s\n", list->items[i].text);
+    enum status status = strbuf_status(&lines);
+    if (status == STATUS_OK)
+        status = names_parse("class_names", lines.text, lines.length, &out->names);
+    strbuf_release(&lines);
+    TRY(status);
+    if ((size_t)out->names.count != list->count)
+        return FAIL(STATUS_CORRUPT, "graph %s: class_names: a name has several lines",
+                    model->name);
+    out->classes = (struct class_list){ out->names.name, out->names.count };
+    return STATUS_OK;
+}
+
 void recorded_release(struct recorded *recorded)
 {
     names_release(&recorded->names);

@@ -12,6 +12,7 @@
 #include "data/class_map.h"
 #include "data/dataset.h"
 #include "data/names.h"
+#include "model/model.h"
 
 struct recorded {
     char data[1024];     /* the data set's name or path */
@@ -23,6 +24,8 @@ struct recorded {
 
 /* Reads the run in `folder`. STATUS_CORRUPT names the file. */
 MUST_CHECK enum status recorded_read(const char *folder, struct recorded *out);
+/* A run that begins with a graph file has the classes that the file names. */
+MUST_CHECK enum status recorded_take(const struct model *model, struct recorded *out);
 void recorded_release(struct recorded *recorded);
 
 /* How older versions normalized the pixels of data of this name or path: as the known data set

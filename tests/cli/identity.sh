@@ -209,6 +209,23 @@ refused 1 './strangers: class cat is none of the run.s: 0, 1, 2' "$tutti" eval n
 works "$tutti" train --resume letters-run --epochs 2 --data ./turned-letters --quiet
 [ "$(cat letters-run/classes.txt)" = "$(printf 'owl\ncat\ndog')" ] || complain "a resumed run has other classes"
 
+# A graph file has the classes and the normalization of the data that it was written for.
+works "$tutti" graph mlp --data ./pets --normalize mean:0.4/std:0.3 --format json
+cp out.txt pets.json
+works "$tutti" train pets.json --data ./few --steps 2 --batch 8 --quiet --out few-run
+[ "$(cat few-run/classes.txt)" = "$(cat pets-run/classes.txt)" ] || complain "a graph file: classes $(cat few-run/classes.txt)"
+[ "$(field normalize few-run/config.json)" = mean:0.4/std:0.3 ] || complain "a graph file: $(field normalize few-run/config.json)"
+works "$tutti" train pets.json --data ./few --normalize scale --steps 2 --batch 8 --quiet --out scaled-run
+[ "$(field normalize scaled-run/config.json)" = mean:0/std:1 ] || complain "a graph file goes before --normalize"
+refused 1 './renamed: class wolf is none of the run.s: cat, dog, owl' "$tutti" train pets.json --data ./renamed --out never
+weights=$(ls -d pets-run/checkpoint/step-* | tail -1)/weights.safetensors
+[ "$(accuracy pets.json --weights "$weights" --normalize mean:0.5/std:0.5 --data ./few)" = 1 ] ||
+    complain "weights with a graph file: $(cat out.txt)"
+sed 's/"owl"\]/"owl", "ox"]/' pets.json >wrong.json
+refused 1 'class_names is no list of a name for each class' "$tutti" train wrong.json --data ./pets --out never
+sed 's/"owl"\]/"o\\nwl"]/' pets.json >wrong.json
+refused 1 'class_names: a name has several lines' "$tutti" train wrong.json --data ./pets --out never
+
 # Text likewise.
 make "reviews('words', [('neg', 'neg'), ('pos', 'pos')]); reviews('praise', [('pos', 'pos')])"
 make "reviews('three', [('neg', 'neg'), ('pos', 'pos'), ('so', 'so')]); reviews('shifted', [('a', 'neg'), ('pos', 'pos')])"
