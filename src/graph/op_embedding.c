@@ -176,10 +176,13 @@ static enum status infer_rows_sort(const struct node *node, struct op_shapes *s)
     const struct shape *ids = s->in[0];
 
     TRY(check_ids(ids));
-    if (node->attrs.rows < 1 || node->attrs.rows > INT32_MAX ||
-        shape_count(ids) > INT32_MAX / 2)
-        return FAIL(STATUS_USAGE, "%lld ids of %lld rows", (long long)shape_count(ids),
-                    (long long)node->attrs.rows);
+    if (node->attrs.rows < 1 || node->attrs.rows > INT32_MAX)
+        return FAIL(STATUS_USAGE, "ids of %lld rows", (long long)node->attrs.rows);
+    if (shape_count(ids) > INT32_MAX / 2)
+        return FAIL(STATUS_USAGE,
+                    "a shard has %lld ids, at most %d can be sorted: use a smaller --batch or "
+                    "more --shards",
+                    (long long)shape_count(ids), INT32_MAX / 2);
     s->out[0] = shape_3(ids->dim[0], ids->dim[1], 2);
     s->out[1] = shape_1(ROWS_BLOCKS + 1);
     s->dtype[0] = s->dtype[1] = DTYPE_I32;

@@ -91,6 +91,12 @@ done
  [ "$peak_kb" -lt 400000 ] && [ "$cpu_ms" -lt 5000 ]) ||
     complain "a plan for 1e9 samples: $(cat err.txt)"
 
+mkdir reviews
+for split in train test; do printf 'pos\tgood film\nneg\tbad film\n' >reviews/$split.tsv; done
+measured "$tutti" train nbow --data ./reviews --batch 1000000000
+grep -q '^tutti: .*a shard has [0-9]* ids, at most [0-9]* can be sorted: use a smaller --batch or more --shards' err.txt ||
+    complain "a text of 1e9 samples: $(cat err.txt)"
+
 # So is a model, without a search for what would have room that takes minutes.
 (ulimit -v 6000000; measured "$tutti" train gpt --data ./short.txt --width 16384 --heads 16 --layers 48
  [ "$code" = 1 ] && grep -q '^tutti: gpt with single does not fit' err.txt &&
