@@ -2,6 +2,7 @@
 /* train.c - tutti train */
 #include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 #include "base/strbuf.h"
 #include "cli/cli.h"
 #include "train/train.h"
+
+enum { TRY_AGAIN = 3 }; /* an exit code */
 
 static bool json, overwrite, quiet, repeat;
 static const char *resume;
@@ -26,6 +29,29 @@ static const struct flag flags[] = {
     { "quiet", NULL, "no progress, no closing lines", &quiet, NULL },
     { 0 },
 };
+
+/* While data are read nothing is there to save, and SIGTERM and SIGHUP still mean: try again. */
+static void end_early(int number)
+{
+    static const char line[] =
+        "tutti: stopped by a signal outside of training: repeat the command to go on\n";
+    const ssize_t written = write(STDERR_FILENO, line, sizeof line - 1);
+
+    (void)number;
+    (void)written;
+    _exit(TRY_AGAIN);
+}
+
+static void handle_signals(void)
+{
+    const struct sigaction action = { .sa_handler = end_early };
+    struct sigaction hangup;
+
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, NULL, &hangup);
+    if (hangup.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
+}
 
 static void help(void)
 {
@@ -338,6 +364,7 @@ static enum status run(const struct args *args)
     struct job *job;
     bool goes_on, is_over = false;
 
+    handle_signals();
     settings_init(&settings);
     TRY(read_resumed(args, &settings, &goes_on));
     const struct settings was = settings;

@@ -183,6 +183,19 @@ done
 start lost -n 2
 kill -KILL "$(pgrep -P $pid | tail -1)"
 ended lost 3 'rank 1 .*SIGKILL'
+# While data are read nothing is saved, and the codes are the same.
+python3 -c "print('to be or not to be, that is the question. ' * 1000000)" >long.txt
+for signal in TERM HUP; do
+    "$tutti" train gpt --data ./long.txt --out early --quiet 2>early.err &
+    pid=$!
+    for _ in $(seq 500); do
+        [ $((0x$(sed -n 's/^SigCgt:\s*//p' "/proc/$pid/status" 2>/dev/null) & 0x4000)) = $((0x4000)) ] && break
+        sleep 0.01
+    done
+    kill -$signal $pid
+    ended early 3 'outside of training: repeat the command'
+    [ ! -e early ] || complain "$signal while data were read: there is a folder"
+done
 # Who is told to ignore a hangup does.
 trap '' HUP
 start nohup
