@@ -177,12 +177,23 @@ static enum status time_and_cut(const struct job *job, const struct graph *graph
     return status;
 }
 
+/* Have parameters and gradients room, if every stage had an equal part of them? */
+static bool stages_have_room(const struct job *job)
+{
+    const struct settings *s = &job->settings;
+    const double bytes = 2.0 * sizeof(float) * (double)graph_param_count(job->graph);
+
+    return bytes / job->axes.pp < machine_memory((int)s->ranks, (double)s->memory);
+}
+
 enum status forecast_balance(const struct job *job, char out[SETTINGS_TEXT])
 {
     struct graph *graph;
 
     *out = '\0';
     if (!are_ranks_here(job) || job->axes.tp > 1 || on_device(job))
+        return STATUS_OK;
+    if (!stages_have_room(job)) /* layers of that size take minutes, and the run is refused */
         return STATUS_OK;
     TRY(job_make_graph(job, job->settings.shards, false, &graph));
     /* What cannot be timed, for want of memory perhaps, is cut by rule; what cannot be cut is refused there. */

@@ -102,5 +102,10 @@ grep -q '^tutti: .*a shard has [0-9]* ids, at most [0-9]* can be sorted: use a s
  [ "$code" = 1 ] && grep -q '^tutti: gpt with single does not fit' err.txt &&
      [ "$cpu_ms" -lt 2500 ]) ||
     complain "gpt of width 16384: $(cat err.txt)"
+(ulimit -v 6000000; measured timeout 60 "$tutti" train gpt --data ./short.txt --width 16384 --heads 16 \
+    --layers 48 -n 4 --strategy pipeline
+ [ "$code" = 1 ] && grep -q '^tutti: gpt with pipeline does not fit' err.txt &&
+     [ "$cpu_ms" -lt 5000 ]) ||
+    complain "gpt of width 16384 in a pipeline: $(cat err.txt)"
 
 finish
