@@ -15,7 +15,7 @@
  * C(b) - C(a).
  *
  * Of several nodes each has counters of its own. What comes from other nodes is announced by a rank's
- * wire, which has an arrival of its own and charges the rank whose message came last: on a node of
+ * inter-node thread, which has an arrival of its own and charges the rank whose message came last: on a node of
  * several ranks the one that carried it, who may have waited for another there.
  */
 #include <stdio.h>
@@ -24,11 +24,11 @@
 #include "base/mem.h"
 #include "exec/state.h"
 
-/* One an arrival of a lane, or of a rank's wire, at a counter; that thread alone writes it. */
+/* One an arrival of a lane, or of an inter-node thread, at a counter; that thread alone writes it. */
 struct arrival {
     _Atomic int64_t at;     /* clock_ns */
     _Atomic uint32_t times; /* so far */
-    _Atomic int32_t awaits; /* of a wire that has not come: the rank it waits for */
+    _Atomic int32_t awaits; /* of such a thread that has not come: the rank it waits for */
     _Atomic int32_t rank;   /* that is charged: the lane's own; whose message came last */
 };
 

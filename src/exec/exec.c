@@ -237,8 +237,8 @@ static enum status read_factored(struct exec *exec, const struct node *node)
     return columns_find(exec, b);
 }
 
-/* Parameters that are gathered before they are read. One node has them all; and without steps there are no
- * wires. */
+/* Parameters that are gathered before they are read. One node has them all; and without steps there are
+ * no inter-node threads. */
 static void read_held(struct exec *exec, const struct node *node)
 {
     const uint64_t bit = UINT64_C(1) << node->attrs.bucket;
@@ -249,7 +249,7 @@ static void read_held(struct exec *exec, const struct node *node)
         exec->buckets.held |= bit; /* device_parts.c */
 }
 
-/* The part of the graph that runs once a step must be one of the forms that lane_reduce runs. */
+/* What nodes that run once a step say of memory. Refuses forms that no task runs. */
 static enum status read_step_nodes(struct exec *exec)
 {
     bool across = false, pushes = false;

@@ -309,7 +309,7 @@ void exec_hash_add(struct sha256 *hash, const struct value *value, const float *
 struct exec_times {
     double compute, comm, wait, evaluate;
     double hidden;            /* part of comm while a lane of this rank computed */
-    double wire, wire_hidden; /* the same of its wire to other machines: not of a lane */
+    double wire, wire_hidden; /* the same of its inter-node thread: not of a lane */
     double bubble;            /* part of wait: for other stages of a pipeline */
     double bytes; /* that this rank sent to others, or read from what others have written */
 };

@@ -6,8 +6,8 @@
  *
  * Why this cannot block: lanes come to uses in the order of the queue. What the least advanced lane of a node
  * waits for is brought as soon as it comes to it, whatever the window is; the bucket's use before was left
- * by all lanes that took part, as they are no less advanced; and other nodes' wires give their parts
- * whenever asked, whatever their lanes do (net_unshard.c).
+ * by all lanes that took part, as they are no less advanced; and other nodes' inter-node threads
+ * give their parts whenever asked, whatever their lanes do (net_unshard.c).
  */
 #include "exec/hold.h"
 

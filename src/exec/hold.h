@@ -9,10 +9,10 @@
  * in each that it takes part in. A round of a step has two *phases*, forward and backward, one of an
  * evaluation one. A step of a pipeline is one round, whose phases are the actions of its schedule; one of its
  * evaluations is a group of batches. In a phase each bucket is used from the first to the last instruction that reads it: a
- * lane takes it, which waits until the wires have brought it (the unshard task), and leaves it (left[b]); when all
- * lanes have, the other nodes' parts are released (net_unshard.c). All uses of a walk in the order of
- * first readers are a queue; wires bring what the lane that is furthest needs, and a window of
- * what follows.
+ * lane takes it, which waits until the inter-node threads have brought it (the unshard task), and leaves it
+ * (left[b]); when all lanes have, the other nodes' parts are released (net_unshard.c). All uses of a walk in
+ * the order of first readers are a queue; inter-node threads bring what the lane that is furthest needs, and
+ * a window of what follows.
  */
 #ifndef EXEC_HOLD_H
 #define EXEC_HOLD_H

@@ -518,7 +518,7 @@ int64_t reduce_bytes(const struct exec *exec, int b)
     const struct stretches s = stretches_of(exec, b);
     int64_t floats;
 
-    if (exec->ranks == 1 || exec->nodes > 1) /* of several machines the wire counts */
+    if (exec->ranks == 1 || exec->nodes > 1) /* of several nodes net counts */
         return 0;
     if (exec->factored[b].is_used) {
         floats = floats_of_factors(exec, &exec->factored[b]);

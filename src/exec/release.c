@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* release.c - gradients that are resident only while they are under way (zero=2).
  *
- * A lane's gradients of a bucket are read by others from ready[b] to summed[b]: lanes of the node that
- * add them up, or wires that send them. Then the lane gives their memory back. So that no more
- * than a window of them is resident however far ahead of the others a lane is, it stops before it writes
- * the next bucket until enough of those that it has announced are summed:
+ * A lane's gradients of a bucket are read by others from its accumulate task until program->summed[b] is
+ * done: by lanes of the node that add them up, or by inter-node threads that send them. Then the lane
+ * gives their memory back. So that no more than a window of them is resident however far ahead of the
+ * others a lane is, it stops before it writes the next bucket until enough of those that it has announced
+ * are summed:
  *
- *   backward   [ b0 ]ready [ b1 ]ready [ b2 ] waits for summed[b0] [ b3 ]ready ...
+ *   backward   [ b0 ]announced [ b1 ]announced [ b2 ] waits for summed[b0] [ b3 ]announced ...
  *
  * Why that cannot block: lanes announce buckets in the order of the graph, which all share, and stop at the
  * same tasks. One that stops waits for buckets that it has announced; the lane that has come least far

@@ -20,7 +20,7 @@
  * the lanes from the first step after a settle until the next; the flat vectors are then stale.
  *
  * Of a job on several machines (nodes) each has such a block: parameters and state whole, gradients
- * of its own lanes, records and tables of all shards. A rank's wire (wire.c) brings what the others have.
+ * of its own lanes, records and tables of all shards. Inter-node threads (net.c) bring what the others have.
  *
  * Who may write what, and after what, the step program says. Counters only grow; a task of step s is
  * awaited as (s + 1) times the members that raise its counter.
@@ -310,9 +310,9 @@ static inline bool exec_task_is_done(const struct exec *exec, int task, uint32_t
 }
 /* This lane has done the task: increments its counter, and notes when. */
 void lane_signal(struct lane *lane, int task);
-/* The same for this rank's wire: what came from `rank` came last. */
+/* The same for this rank's inter-node thread: what came from `rank` came last. */
 void net_signal(struct exec *exec, int task, int rank);
-/* The wire waits for something from `rank` before the task is done; -1: for lanes of this node. */
+/* The inter-node thread waits for something from `rank` before the task is done; -1: for lanes of this node. */
 void net_expects(struct exec *exec, int task, int rank);
 /* Waits until the task's counter comes to a value, counting the time and for whom; `what` lives until
  * the trace is printed. exec_wait: until the task is done in the step that runs; exec_wait_last: in the
@@ -541,7 +541,8 @@ void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
 /* Makes what lies between the gradients of a bucket zero. */
 void reduce_clear_gaps(const struct exec *exec, int b, float *gradients);
 /* The factor by which gradients of this step (since creation) are scaled so that their norm is not over the limit; all
- * squares are there. Lanes and the wire may ask; where there are ranks beside it waits for them, once a step. */
+ * squares are there. Lanes and the inter-node thread may ask; where there are ranks beside it waits for them, once a
+ * step. */
 MUST_CHECK enum status reduce_clip_scale(struct exec *exec, uint32_t step, float *out);
 
 /* Memory of gradients (release.c) ---------------------------------------------------------- */
@@ -621,7 +622,7 @@ MUST_CHECK enum status net_start(struct exec *exec);
 void net_destroy(struct exec *exec);
 /* The step that exec is about begins. */
 MUST_CHECK enum status net_begin(struct exec *exec, struct extents extents);
-/* Communication of the wire, and what of it was hidden, since the last net_forget_times. */
+/* Communication of the inter-node thread, and what of it was hidden, since the last net_forget_times. */
 struct times net_times(const struct exec *exec);
 void net_forget_times(struct exec *exec);
 /* What is kept for compression, as states behind the optimizer's: one vector each, on rank 0. */

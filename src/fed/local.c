@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* local.c - the ordinary trainer, for one participant at a time.
  *
- * An executor of one rank on a transport of its own, as workers that train alone have it (train/own.c), with one shard: the
+ * An executor of one rank on a transport of its own, as workers that train alone have it (train/regime_local.c), with one shard: the
  * arithmetic of a step does not depend on threads. Before a round it begins again: parameters as they came, no state,
  * the round's rate and seed.
  */

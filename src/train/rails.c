@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* rails.c - chooses by a measurement (comm/probe.h) and what the wire sends of a bucket: of n bytes a part
+/* rails.c - chooses by a measurement (comm/probe.h) and what a rail sends of a bucket: of n bytes a part
  * n / N to each of the other N - 1 machines, as sums, and as parameters again.
  *
  * Pairs divide the sums and updates among ranks, too, which the measurement does not see: leaders have to be a

@@ -26,7 +26,7 @@ struct watch_rank {
 
 /* A stretch of steps, over all ranks; NaN where there is nothing to say. */
 struct watch_interval {
-    double hidden_share; /* of communication, the wire's included */
+    double hidden_share; /* of communication, between nodes included */
     double bytes;
     int slowest;          /* the rank that others waited for most; -1: none */
     double slowest_share; /* of the time, on average over the others */

@@ -3,7 +3,7 @@
  *
  * A link is one rank's end of it. It knows nothing of rings, of failure or of waiting: it
  * begins requests and says whether one is done. Behind it are threads of one process
- * (inproc.c) or MPI (mpi.c).
+ * (inproc.c) or MPI (link_mpi.c).
  */
 #ifndef TRANSPORT_LINK_H
 #define TRANSPORT_LINK_H

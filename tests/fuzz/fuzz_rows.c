@@ -2,7 +2,7 @@
 /* fuzz_rows.c - a node is sent any packet of rows of a table (exec/packet.h).
  *
  * Input: a byte each for the table's rows, the number of nodes and which of them owns; 8 bytes, how many rows come; then
- * pairs of id and place, and rows of WIDTH floats. What is accepted is put into the table, as the wire does, so that a
+ * pairs of id and place, and rows of WIDTH floats. What is accepted is put into the table, as net_rows.c does, so that a
  * place outside is seen by the sanitizer.
  */
 #include <string.h>
