@@ -102,12 +102,27 @@ static enum status name_tasks(struct exec *exec)
     return STATUS_OK;
 }
 
+static enum status verify_pipeline(const struct exec *exec)
+{
+    const struct exec_pipeline *pipeline = &exec->config.pipeline;
+    const struct pipe_config config = { .kind = pipeline->kind,
+                                        .stages = pipeline->stages,
+                                        .chunks = pipeline->chunks,
+                                        .shards = exec->lanes[0].count };
+
+    if (pipeline->stages < 2 || exec->config.batch == 0)
+        return STATUS_OK;
+    TRY(pipe_check(&config));
+    return pipe_verify(exec->config.train, &config);
+}
+
 enum status exec_make_program(struct exec *exec)
 {
     const struct lower_config config = config_of(exec, exec->node);
 
     TRY(program_lower(exec->config.train, &config, &exec->program));
     TRY(verify(exec));
+    TRY(verify_pipeline(exec));
     return name_tasks(exec);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* verify.h - shows that step programs can neither race nor wait for ever, before they run.
+/* verify.h - shows that step programs neither race nor wait for ever, before they run.
  *
  *   const struct program *const nodes[] = { program, other };
  *   TRY(program_verify(program));
@@ -25,5 +25,12 @@ MUST_CHECK enum status program_verify(const struct program *program);
  * what it waits for, though lanes synchronize as late as they may. */
 MUST_CHECK enum status program_verify_nodes(const struct program *const *programs, int n,
                                             int64_t shards);
+
+/* The stages of a pipeline, whose graph all have. `actions`: stage after stage, pipe_count of each; the
+ * first function takes those of pipe_schedule. config has been checked (pipe_check). */
+MUST_CHECK enum status pipe_verify(const struct graph *graph, const struct pipe_config *config);
+MUST_CHECK enum status pipe_verify_actions(const struct graph *graph,
+                                           const struct pipe_config *config,
+                                           const struct pipe_action *actions);
 
 #endif /* SCHED_VERIFY_H */

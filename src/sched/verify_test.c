@@ -11,6 +11,10 @@
 
 #include "base/mem.h"
 #include "base/test.h"
+#include "graph/op.h"
+#include "model/model.h"
+#include "pass/pass_testing.h"
+#include "pass/strategy.h"
 #include "sched/sched_testing.h"
 
 /* Events ----------------------------------------------------------------------------------- */
@@ -326,6 +330,81 @@ static void test_a_lane_that_waits_for_its_own_end_waits_for_ever(void)
     CHECK_MESSAGE("update bucket 0");
 }
 
+/* Pipelines -------------------------------------------------------------------------------- */
+
+static struct graph *staged_graph(int stages, int chunks)
+{
+    const struct model *model = model_find("vgg11_bn");
+    struct model_config model_config = model_defaults(model);
+    struct pass_config config = pass_testing_config(1, 0);
+    struct graph *graph;
+
+    config.pipeline = (struct pass_pipeline){ .stages = stages, .chunks = chunks };
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("pipeline")->passes, &config, NULL));
+    return graph;
+}
+
+static void test_every_schedule_of_a_pipeline_can_be_run(void)
+{
+    for (int kind = 0; kind < PIPE_KINDS; kind++) {
+        for (int stages = 2; stages <= 4; stages++) {
+            const int chunks = kind == PIPE_INTERLEAVED ? 2 : 1;
+            const struct pipe_config config = {
+                .kind = (enum pipe_kind)kind, .stages = stages, .chunks = chunks, .shards = 12
+            };
+            struct graph *graph = staged_graph(stages, chunks);
+            CHECK_OK(pipe_check(&config));
+            CHECK_OK(pipe_verify(graph, &config));
+            graph_destroy(graph);
+        }
+    }
+}
+
+static struct node *find_move(struct graph *graph, const struct op *op)
+{
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        if (graph_node(graph, n)->op == op)
+            return (struct node *)graph_node(graph, n);
+    }
+    return NULL;
+}
+
+static void test_a_message_without_another_end_is_named(void)
+{
+    const struct pipe_config config = {
+        .kind = PIPE_1F1B, .stages = 3, .chunks = 1, .shards = 4
+    };
+    struct graph *graph = staged_graph(3, 1);
+    struct node *receive = find_move(graph, &op_receive);
+
+    receive->attrs.peer = 2;
+    CHECK_STATUS(STATUS_MISMATCH, pipe_verify(graph, &config));
+    CHECK_MESSAGE("its other end is on stage");
+    receive->attrs.slot = 77;
+    CHECK_STATUS(STATUS_MISMATCH, pipe_verify(graph, &config));
+    CHECK_MESSAGE("no node is its other end");
+    graph_destroy(graph);
+}
+
+/* The first stage does the backward of a shard before the forward of the next; the second the other way. */
+static void test_schedules_that_wait_for_each_other_are_found(void)
+{
+    const struct pipe_config config = {
+        .kind = PIPE_GPIPE, .stages = 2, .chunks = 1, .shards = 2
+    };
+    const struct pipe_action actions[] = {
+        { false, 0, 0 }, { true, 0, 0 },  { false, 0, 1 }, { true, 0, 1 },
+        { false, 0, 0 }, { false, 0, 1 }, { true, 0, 0 },  { true, 0, 1 },
+    };
+    struct graph *graph = staged_graph(2, 1);
+
+    CHECK_STATUS(STATUS_MISMATCH, pipe_verify_actions(graph, &config, actions));
+    CHECK_MESSAGE("a deadlock: stage 0 waits in backward of shard 0 for ");
+    graph_destroy(graph);
+}
+
 const struct test tests[] = {
     { .name = "a lowered program has no race", .property = test_a_lowered_program_has_no_race },
     { .name = "a wait that is removed is missed or was not needed",
@@ -336,5 +415,11 @@ const struct test tests[] = {
       .run = test_an_exchange_that_another_node_has_not_is_named },
     { .name = "a lane that waits for its own end waits for ever",
       .run = test_a_lane_that_waits_for_its_own_end_waits_for_ever },
+    { .name = "every schedule of a pipeline can be run",
+      .run = test_every_schedule_of_a_pipeline_can_be_run },
+    { .name = "a message without another end is named",
+      .run = test_a_message_without_another_end_is_named },
+    { .name = "schedules that wait for each other are found",
+      .run = test_schedules_that_wait_for_each_other_are_found },
     { 0 },
 };
