@@ -276,26 +276,33 @@ static struct missing find_missing(const struct exec *exec, int number, uint32_t
     return missing;
 }
 
-/* The same, looking behind an inter-node thread that waits for lanes of this node: those that have not
- * announced some bucket, or written some table. */
-static struct missing find_cause(const struct exec *exec, int task, uint32_t target)
+/* Who has not come to what a task waits for in this step, or to what that waits for. */
+static struct missing find_behind(const struct exec *exec, int number)
 {
-    const struct program *program = exec->program;
-    struct missing missing = find_missing(exec, task, target);
+    const struct task *task = &exec->program->tasks[number];
+    struct missing missing = { 0 };
 
-    if (missing.count == 0 || missing.first >= 0)
-        return missing;
-    missing.count = 0;
-    for (int g = 0; g < program->n_gathers && missing.count == 0; g++)
-        missing = find_missing(exec, program->made[g],
-                               exec_target(exec, program->made[g], exec->steps));
-    for (int b = 0; b < program->n_buckets && missing.count == 0; b++) {
-        if (program->announced[b] < 0) /* an executor without steps */
+    for (int i = 0; i < task->n_waits && missing.count == 0; i++) {
+        const struct wait *wait = &exec->program->waits[task->first_wait + i];
+        if (wait->is_last_step || wait->by_medium)
             continue;
-        missing = find_missing(exec, program->announced[b],
-                               exec_target(exec, program->announced[b], exec->steps));
+        if (exec->program->tasks[wait->task].signal >= 0) {
+            missing =
+                find_missing(exec, wait->task, exec_target(exec, wait->task, exec->steps));
+            if (missing.count == 0 || missing.first >= 0)
+                continue; /* it is done, or somebody is found */
+        }
+        missing = find_behind(exec, wait->task);
     }
     return missing;
+}
+
+/* The same, looking behind an inter-node thread that waits for its own node. */
+static struct missing find_cause(const struct exec *exec, int task, uint32_t target)
+{
+    const struct missing missing = find_missing(exec, task, target);
+
+    return missing.count == 0 || missing.first >= 0 ? missing : find_behind(exec, task);
 }
 
 /* The bucket whose parameters a task brings, or NULL. Losses of other nodes come after buckets, so it is
