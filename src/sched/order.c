@@ -75,7 +75,24 @@ static void follow(struct order *order, int task, int step)
     join(order, full, set_of(order, order->full, task, step));
 }
 
-/* All members of `task` are through with it, so with all that these did before. */
+/* Those members that have a part in `task` have done it, and what it follows. The others know nothing of
+ * what these waited for; of tasks that are none of theirs there is nothing to be done. */
+static void follow_part(struct order *order, const struct program *program, int task, int step)
+{
+    uint64_t *done = set_of(order, order->done, order->task, order->step);
+    const uint64_t *its = set_of(order, order->done, task, step);
+
+    include(order, done, task, step);
+    for (int s = 0; s <= step; s++) {
+        for (int t = 0; t < order->n_tasks; t++) {
+            if (has(order, its, t, s) && has_members(&program->tasks[task], &program->tasks[t]))
+                include(order, done, t, s);
+        }
+    }
+}
+
+/* All members of `task` are through with it, so with all that these did before, and what that waited
+ * for is done. */
 static void follow_all(struct order *order, const struct program *program, int task, int step)
 {
     uint64_t *full = set_of(order, order->full, order->task, order->step);
@@ -85,9 +102,11 @@ static void follow_all(struct order *order, const struct program *program, int t
     join(order, full, set_of(order, order->full, task, step));
     for (int s = 0; s <= step; s++) {
         for (int t = 0; t < order->n_tasks; t++) {
-            if (has(order, done, t, s) &&
-                has_members(&program->tasks[task], &program->tasks[t]))
-                include(order, full, t, s);
+            if (!has(order, done, t, s) ||
+                !has_members(&program->tasks[task], &program->tasks[t]))
+                continue;
+            include(order, full, t, s);
+            join(order, full, set_of(order, order->full, t, s));
         }
     }
 }
@@ -100,8 +119,11 @@ void order_add_wait(struct order *order, const struct program *program, int task
     BUG_ON(task != order->task);
     if (step < 0)
         return;
-    if (wait->is_local)
+    const bool all_wait = has_members(&program->tasks[wait->task], &program->tasks[task]);
+    if (wait->is_local && all_wait)
         follow(order, wait->task, step);
+    else if (wait->is_local)
+        follow_part(order, program, wait->task, step);
     else
         follow_all(order, program, wait->task, step);
 }

@@ -158,7 +158,8 @@ static bool touch_one_memory(const struct task *a, const struct task *b)
     return false;
 }
 
-static bool has_race(const struct events *e)
+/* Says which two tasks, if there are some. */
+static bool has_race(const struct events *e, char text[200])
 {
     const int n = e->program->n_tasks;
 
@@ -170,8 +171,11 @@ static bool has_race(const struct events *e)
                 for (int m = 0; m < e->members * e->members; m++) {
                     const int member = m % e->members, other = m / e->members;
                     if (runs(e, a, member) && runs(e, b, other) &&
-                        is_race(e, step, a, member, b, other))
+                        is_race(e, step, a, member, b, other)) {
+                        snprintf(text, 200, "%d of member %d and %d of member %d%s", a, member,
+                                 b, other, step ? " in the next step" : "");
                         return true;
+                    }
                 }
             }
         }
@@ -185,7 +189,7 @@ static void test_a_lowered_program_has_no_race(struct rng *rng)
 {
     struct sched_testing drawn = sched_testing_draw(rng);
     struct program *program;
-    char text[200];
+    char text[200], race[200];
 
     sched_testing_print(&drawn, text, sizeof text);
     CHECK_OK(program_lower(drawn.graph, &drawn.config, &program));
@@ -193,11 +197,34 @@ static void test_a_lowered_program_has_no_race(struct rng *rng)
     CHECK_OK(program_verify_nodes((const struct program *const[]){ program, program }, 2,
                                   program->n_gathers ? 1 : 3));
     struct events e = list_events(program, &drawn.config.topology);
-    if (has_race(&e))
-        test_fail(__FILE__, __LINE__, "%s: a race", text);
+    if (has_race(&e, race))
+        test_fail(__FILE__, __LINE__, "%s: a race: %s", text, race);
     mem_free(e.before);
     program_destroy(program);
     sched_testing_end(&drawn);
+}
+
+/* All of the one bucket is compressed on rail 0. Rail 1 has no sum that would keep its norm back until the
+ * update of the step before has read the squares. */
+static void test_a_rail_without_a_bucket_waits_for_the_other(void)
+{
+    const struct lower_config config = {
+        .topology = { .nodes = 2, .node_ranks = 2, .lanes = 1, .rails = 2 },
+        .compresses = true,
+        .has_steps = true,
+    };
+    struct graph *graph = pass_testing_graph("logistic", "multiworker", 4, 1);
+    struct program *program;
+    char race[200] = "";
+
+    CHECK_OK(program_lower(graph, &config, &program));
+    CHECK_OK(program_verify(program));
+    struct events e = list_events(program, &config.topology);
+    (void)has_race(&e, race);
+    CHECK_TEXT("", race);
+    mem_free(e.before);
+    program_destroy(program);
+    graph_destroy(graph);
 }
 
 static void remove_wait(struct program *program, int wait)
@@ -218,7 +245,7 @@ static void test_a_wait_that_is_removed_is_missed_or_was_not_needed(struct rng *
 {
     struct sched_testing drawn = sched_testing_draw(rng);
     struct program *program;
-    char text[200];
+    char text[200], race[200];
 
     CHECK_OK(program_lower(drawn.graph, &drawn.config, &program));
     if (program->n_waits > 0) {
@@ -230,12 +257,14 @@ static void test_a_wait_that_is_removed_is_missed_or_was_not_needed(struct rng *
             CHECK_STATUS(STATUS_MISMATCH, status);
         } else {
             struct events e = list_events(program, &drawn.config.topology);
-            const bool races = has_race(&e);
+            const bool races = has_race(&e, race);
             sched_testing_print(&drawn, text, sizeof text);
-            /* The verifier does not know that a lane is alone. */
-            if (races ? status == STATUS_OK : status != STATUS_OK && e.lanes > 1)
+            /* It misses no race. An order it may miss: it does not know that a lane is alone, or what
+             * one rail knows and another does not. */
+            const bool is_exact = e.lanes > 1 && e.rails == 0;
+            if (races ? status == STATUS_OK : status != STATUS_OK && is_exact)
                 test_fail(__FILE__, __LINE__, "%s: %s, and the verifier says: %s", text,
-                          races ? "a race" : "no race",
+                          races ? race : "no race",
                           status == STATUS_OK ? "no race" : status_message());
             if (status != STATUS_OK)
                 CHECK_MESSAGE("a race: ");
@@ -407,6 +436,8 @@ static void test_schedules_that_wait_for_each_other_are_found(void)
 
 const struct test tests[] = {
     { .name = "a lowered program has no race", .property = test_a_lowered_program_has_no_race },
+    { .name = "a rail without a bucket waits for the other",
+      .run = test_a_rail_without_a_bucket_waits_for_the_other },
     { .name = "a wait that is removed is missed or was not needed",
       .property = test_a_wait_that_is_removed_is_missed_or_was_not_needed },
     { .name = "nodes that exchange in opposite orders wait for ever",
