@@ -516,8 +516,11 @@ static enum status run_action(struct lane *lane, const struct pipe_action *a)
     point_to(lane, a->shard);
     const struct lane_shard shard = lane_begin_shard(lane, v, stack);
     const struct plan *plan = shard.plan;
-    if (!a->is_backward && a->chunk == 0)
+    const bool is_first = !a->is_backward && a->chunk == 0;
+    if (is_first)
         TRY(empty_box(lane, pipe->box));
+    if (is_first && !plan) /* later the inter-node thread may be sending losses */
+        lane_leave_no_loss(lane);
     if (plan)
         TRY(post_receives(lane, plan, plan->segment[segment], plan->segment[segment + 1]));
     else

@@ -362,6 +362,8 @@ struct lane_shard {
 };
 /* Points the lane to the memory of shard v, and puts the shard on the stack. */
 struct lane_shard lane_begin_shard(struct lane *lane, int64_t v, struct tree_stack *stack);
+/* The shard that the lane is pointed to has no samples: its loss is zero. Once a step, before its tasks. */
+void lane_leave_no_loss(const struct lane *lane);
 /* The plan of shard v of the step that runs; NULL: it has no samples. */
 const struct plan *lane_plan_of(const struct lane *lane, int64_t v);
 /* lane.c: runs the lane's tasks among [begin, end) of the program for a shard; `shard` is NULL for

@@ -129,13 +129,14 @@ struct lane_shard lane_begin_shard(struct lane *lane, int64_t v, struct tree_sta
     };
 
     point_to_shard(lane, v, tree_stack_push(stack, exec->tree_first + v));
-    if (shard.plan) {
-        lane->plan = shard.plan;
-        return shard;
-    }
+    lane->plan = shard.plan ? shard.plan : lane->plan;
+    return shard;
+}
+
+void lane_leave_no_loss(const struct lane *lane)
+{
     *(float *)lane->bases[BASE_LOSS] = 0;
     *(float *)lane->bases[BASE_CORRECT] = 0;
-    return shard;
 }
 
 static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *stack)
@@ -145,6 +146,8 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
 
     if (shard.plan)
         hold_enter_round(lane, v - lane->first);
+    else
+        lane_leave_no_loss(lane);
     TRY(lane_run_tasks(lane, program->once_end, program->segment[program->n_segments], &shard));
     while (tree_stack_can_add(stack))
         tree_stack_add(stack);

@@ -260,6 +260,7 @@ enum status worker_gather_times(struct rank *rank, struct rank_times *times,
     }
     if (!rank->is_first)
         return send_times(rank, times);
+    BUG_ON(!times); /* worker 0 is always needed */
     all[0] = *times;
     for (int w = 1; w < s->ranks + s->spares; w++) {
         if (!served_hears_from(served, w))
