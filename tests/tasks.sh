@@ -1,6 +1,7 @@
 # tasks.sh - sourced: what every strategy runs is what `tutti graph --after lower` lists.
 #
-# The caller has sourced a lib.sh and defines start RANKS WORKERS ARGUMENTS..., which trains.
+# The caller has sourced a lib.sh and defines start RANKS WORKERS ARGUMENTS..., which trains, and the list `ways`: in
+# shared memory (""), as if each rank were on a machine of its own (--flat), or both.
 command -v python3 >/dev/null || skip "no python3"
 has_data fashion-mnist || skip "data set fashion-mnist is not here"
 
@@ -34,8 +35,7 @@ check_tasks() {
     checked=$((checked + 1))
 }
 
-# Every strategy whose ranks share memory, then as if each were on a machine of its own.
-for flat in "" --flat; do
+for flat in "${ways[@]}"; do
     if [ -z "$flat" ]; then
         check_tasks 2 2 mlp $images --strategy mirrored
         check_tasks 2 2 mlp $images --strategy mirrored --clip 0.5 --optimizer lamb
@@ -58,4 +58,4 @@ for flat in "" --flat; do
     check_tasks 4 4 mlp $images $flat --strategy hybrid
     check_tasks 4 4 mlp $images $flat --split dp=2,tp=2
 done
-[ $checked = 31 ] || complain "$checked layouts"
+[ $checked -ge 13 ] || complain "$checked layouts"

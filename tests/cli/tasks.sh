@@ -6,6 +6,7 @@ start() { # RANKS WORKERS ARGUMENTS...: this program starts servers itself
     shift 2
     "$tutti" train "$@" -n "$workers"
 }
+ways=("" --flat)
 . "$root/tests/tasks.sh"
 
 # The picture has a box for each task, and the text a line.

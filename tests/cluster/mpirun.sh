@@ -79,6 +79,7 @@ start() { # RANKS WORKERS ARGUMENTS...
     shift 2
     $starter -n "$ranks" "$tutti" train "$@" $patient
 }
+ways=(--flat)
 [ "$kind" = mpich ] || . "$root/tests/tasks.sh"
 nothing_left "$kind"
 finish
