@@ -145,7 +145,8 @@ summary = json.load(open("dropped/summary.json"))
 sys.exit(not summary["samples"] < summary["steps"] * summary["batch"])
 PY
 
-killed relieved 1 0 --steps 60 -n 2 --strategy asgd --spares 1
+# Rank 1 is slow, so that it has steps left for its spare when it is killed.
+killed relieved 1 0 --steps 60 -n 2 --strategy asgd --spares 1 --slow rank=1,factor=30
 grep -q 'rank 2 takes the place of rank 1 at step' err.txt || complain "no spare: $(cat err.txt)"
 grep -q '"rank": 2, "steps": 60, .*"spare": "used"' relieved/summary.json || complain "the spare is not in summary.json"
 
