@@ -2,7 +2,8 @@
 """tasks.py TRACE PROGRAM... - a trace has the tasks that `tutti graph --after lower --format json` lists.
 
 PROGRAM: one a rank, in their order. Of each step that was traced every rank has run the tasks of its
-program, all of them and no other, and no task has begun before one that it waits for.
+program, all of them and no other, and no task has begun before one that it waits for. A task between
+steps is run every so many steps: after one of them at least.
 --groups 0,1/2,3: ranks that share memory and a program; without it each has its own.
 """
 import json
@@ -55,6 +56,8 @@ for rank, program in enumerate(programs):
     for step in steps[rank]:
         ran = {t for r, s, t in begins if (r, s) == (rank, step)}
         for number in set(program) - ran:
+            if program[number]["between"]:
+                continue
             complain(f"rank {rank} did not run {number} {program[number]['name']} in step {step}")
         for number in ran:
             begin = min(begins[rank, step, number])
@@ -66,6 +69,9 @@ for rank, program in enumerate(programs):
                     times = begins.get((r, before, wait["task"]))
                     if times and max(times) > begin:
                         complain(f"rank {rank}: {program[number]['name']} began before rank {r}'s {program[wait['task']]['name']}, step {step}")
+    ever = {t for r, _, t in begins if r == rank}
+    for number in set(program) - ever:
+        complain(f"rank {rank} never ran {number} {program[number]['name']}")
 for text in failures[:12]:
     print(text)
 print(f"{len(events) // 2} tasks on {len(programs)} ranks, steps {steps[0]}")

@@ -513,6 +513,7 @@ static enum status create(struct exec *exec)
     TRY(exec_make_program(exec));
     transport_set_waiters(exec->transport, exec->all_lanes + (exec->net != NULL));
     TRY(share_memory(exec));
+    TRY(average_create(exec));
     if (config->device)
         TRY(device_create(exec));
     if (exec->net)
@@ -587,6 +588,7 @@ void exec_destroy(struct exec *exec)
     if (!exec)
         return;
     net_destroy(exec);
+    average_destroy(exec);
     remote_destroy(exec);
     exec_destroy_program(exec);
     device_destroy(exec);

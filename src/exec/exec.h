@@ -109,6 +109,14 @@ struct exec_pipeline {
         ordered; /* one stage alone goes by its schedule, too: so shards of a pipeline are timed */
 };
 
+/* Workers that train alone, each with a private executor, and average their parameters now and then as the graph's
+ * nodes worker_mean say (pass/average.c). */
+struct exec_workers {
+    int count, index;  /* index: of this one; count 0: it averages with nobody */
+    int nodes;         /* that they are on */
+    struct comm *comm; /* joins them, in their order; borrowed. NULL: exec_lower */
+};
+
 /* All ranks that work on the same samples as this one: of other stages, too. They tell each other how a step went. */
 struct exec_beside {
     struct transport *transport; /* borrowed; NULL: there is none but this rank */
@@ -129,6 +137,8 @@ struct exec_config {
     /* Of parts: joins executors with the same parameters that share the work of an evaluation, which is
      * collective then. Borrowed; NULL: this one does it all. */
     struct comm *evaluators;
+    /* Of parts: workers that average their parameters between steps (exec_average). */
+    struct exec_workers workers;
     const struct exec_privacy *privacy; /* borrowed; NULL: none */
     /* Joins the ranks that share layers with this one, by their tp nodes (pass/tensor.c): its rank is
      * the slice that this one has. Each of them has an executor of its own, over ranks that have the same
@@ -275,6 +285,10 @@ float *exec_vector(struct exec *exec, int state);
  * there; what the caller has written there since is what the next step or evaluation begins with. */
 MUST_CHECK enum status exec_fetch_params(struct exec *exec);
 void exec_wrote_params(struct exec *exec);
+/* Collective over config.workers, between steps: writes to `out` the average that the graph asks for, a vector
+ * like exec_vector's. Where that is the mean of all workers, the parameters of each count `weight` times, and
+ * `out` is quickest in memory of comm_share. The executor keeps its own parameters. */
+MUST_CHECK enum status exec_average(struct exec *exec, float weight, float *out);
 /* Its elements; what no parameter has is zero. A parameter's are in a row, from exec_place on. */
 size_t exec_vector_length(const struct exec *exec);
 size_t exec_place(const struct exec *exec, int param);

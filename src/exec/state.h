@@ -202,6 +202,7 @@ struct exec {
     struct net *net; /* to other nodes, or NULL */
     uint32_t tensor_tags;    /* of config.tensor: one a lane */
     struct remote *remote;   /* what goes to servers, or NULL */
+    struct average *average; /* with other workers, or NULL */
     struct program *program; /* what this node's lanes and inter-node threads do in a step */
     struct task_name *task_names; /* of its tasks, for the trace; NULL: there is none */
     struct pipe *pipe;            /* to other stages, or NULL */
@@ -576,6 +577,12 @@ void remote_sum(struct exec *exec, size_t at, size_t count, float *scratch);
 MUST_CHECK enum status remote_arrive(struct lane *lane, int b);
 /* Waits for the bucket's parameters. */
 MUST_CHECK enum status remote_await(struct lane *lane, int b);
+
+/* Other workers --------------------------------------------------------------------------- */
+
+/* Collective over config.workers: what the PLACE_HOST tasks of the program need. */
+MUST_CHECK enum status average_create(struct exec *exec);
+void average_destroy(struct exec *exec);
 
 /* Other nodes ----------------------------------------------------------------------------- */
 

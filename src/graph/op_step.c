@@ -153,10 +153,11 @@ const struct op op_pull = {
     .infer = infer_first,
 };
 
-/* Between steps, every so many; else what comes in goes out. */
+/* Between steps, every so many; else what comes in goes out. attrs.offset: which workers. */
 const struct op op_worker_mean = {
     .name = "worker_mean",
-    .summary = "the mean of all workers' parameters to every one, when they meet",
+    .summary =
+        "the mean of parameters over all workers, or over neighbors, every so many steps",
     .min_in = 1,
     .max_in = 1,
     .min_out = 1,

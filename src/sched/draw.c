@@ -67,6 +67,7 @@ static void print_task(const struct program *program, int t, struct strbuf *out)
     print_number_or_null(out, "bucket", task->bucket);
     print_number_or_null(out, "table", task->gather);
     print_number_or_null(out, "rail", task->rail);
+    strbuf_printf(out, ", \"between\": %s", task->place == PLACE_HOST ? "true" : "false");
     strbuf_printf(out, ", \"members\": %d, \"once\": %s, \"nodes\": [%d, %d], \"waits\": [",
                   task->members, task->place != PLACE_LANE || task->is_once ? "true" : "false",
                   task->first_node, task->end_node);
@@ -84,7 +85,7 @@ void program_print_json(const struct program *program, struct strbuf *out)
 
     strbuf_add(out, "{\"tasks\": [");
     for (int t = 0; t < program->n_tasks; t++) {
-        if (program->tasks[t].is_on_demand)
+        if (!task_is_listed(&program->tasks[t]))
             continue;
         strbuf_add(out, before);
         print_task(program, t, out);
@@ -139,6 +140,7 @@ static const char *class_of(const struct task *task)
         [TASK_SUM_ROWS] = "tp-sum",       [TASK_NORM] = "tp-sum",
         [TASK_ALL_REDUCE] = "tp-sum",     [TASK_DIRECTION] = "tp-update",
         [TASK_UPDATE] = "tp-update",      [TASK_BARRIER] = "tp-barrier",
+        [TASK_AVERAGE] = "tp-move",
     };
 
     return classes[task->kind];
@@ -153,13 +155,13 @@ struct picture {
 static void place_tasks(struct picture *picture)
 {
     const struct program *program = picture->program;
-    int last[PLACES] = { -1, -1, -1 }; /* row that a column has been filled to */
+    int last[PLACES] = { -1, -1, -1, -1 }; /* row that a column has been filled to */
     bool is_used[PLACES] = { false };
 
     for (int t = 0; t < program->n_tasks; t++) {
         const struct task *task = &program->tasks[t];
         int row = last[task->place] + 1;
-        if (task->is_on_demand)
+        if (!task_is_listed(task))
             continue;
         for (int i = 0; i < task->n_waits; i++) {
             const struct wait *wait = &program->waits[task->first_wait + i];
@@ -273,7 +275,7 @@ static void draw(const struct picture *picture, const char *title, struct strbuf
 {
     static const char *const headings[PLACES] = { "lanes: forward and backward",
                                                   "lanes: synchronization",
-                                                  "inter-node threads" };
+                                                  "inter-node threads", "between steps" };
     const struct program *program = picture->program;
     const int width = 2 * MARGIN + picture->columns * COLUMN;
     const int height = TOP + picture->rows * ROW + MARGIN;
@@ -304,7 +306,7 @@ static void draw(const struct picture *picture, const char *title, struct strbuf
     }
     draw_edges(picture, out);
     for (int t = 0; t < program->n_tasks; t++) {
-        if (!program->tasks[t].is_on_demand)
+        if (task_is_listed(&program->tasks[t]))
             draw_task(picture, t, out);
     }
     strbuf_add(out, "</svg>\n");

@@ -10,6 +10,7 @@
  *   norms        two phases, where a norm must be known before an update
  *   updates      the optimizer on each member's part, then the parts go to all members
  *   losses       to all nodes
+ *   averages     of workers, between steps
  *   barriers     meetings outside the data flow of a step
  *   fuse         sum, update and all_gather of a bucket become one task where nothing stands between
  *   connect      dependencies, from what tasks read and write; last, signals for those waited for
@@ -291,7 +292,7 @@ static void lower_sums_and_updates(struct lowering *l)
     }
 }
 
-/* Losses and barriers ------------------------------------------------------------------------ */
+/* Losses -------------------------------------------------------------------------------------- */
 
 static void lower_losses(struct lowering *l)
 {
@@ -303,6 +304,45 @@ static void lower_losses(struct lowering *l)
     lower_reads_all(task, MEMORY_LOSS, 0);
     l->program->losses = lower_number(l, task);
 }
+
+/* Averages ------------------------------------------------------------------------------------ */
+
+static struct task_peers peers_of(const struct lower_workers *workers,
+                                  const struct attrs *attrs)
+{
+    struct task_peers peers = { .count = attrs->n_offsets };
+
+    for (int i = 0; i < attrs->n_offsets; i++) {
+        peers.from[i] = (workers->index + attrs->offset[i]) % workers->count;
+        peers.to[i] = (workers->index + workers->count - attrs->offset[i]) % workers->count;
+    }
+    return peers;
+}
+
+static void lower_average(struct lowering *l, const struct node *mean)
+{
+    const struct lower_workers *workers = &l->config->workers;
+    struct task *task = lower_add(l, mean->attrs.n_offsets ? TASK_AVERAGE : TASK_ALL_REDUCE,
+                                  workers->nodes > 1 ? MEDIUM_MESSAGES : MEDIUM_SHARED,
+                                  PLACE_HOST, mean->attrs.bucket);
+
+    task->does |= 1U << TASK_AVERAGE;
+    task->members = 1;
+    task->is_on_demand = true;
+    task->peers = peers_of(workers, &mean->attrs);
+    lower_touch(task, MEMORY_PARAM, mean->attrs.bucket, REACH_ALL, PARTITION_LANE, true);
+}
+
+static void lower_averages(struct lowering *l)
+{
+    for (int n = 0; n < graph_node_count(l->graph) && l->config->workers.count > 1; n++) {
+        const struct node *node = graph_node(l->graph, n);
+        if (node->op == &op_worker_mean && l->config->has_steps)
+            lower_average(l, node);
+    }
+}
+
+/* Barriers ------------------------------------------------------------------------------------ */
 
 static void lower_barriers(struct lowering *l)
 {
@@ -488,6 +528,7 @@ enum status program_lower(const struct graph *graph, const struct lower_config *
     if (status == STATUS_OK && config->has_steps && !config->is_device)
         status = lower_step(&l);
     if (status == STATUS_OK) {
+        lower_averages(&l);
         lower_barriers(&l);
         status = fuse_tasks(&l);
     }

@@ -21,8 +21,15 @@ struct lower_topology {
     int rails;      /* ranks of a node that talk to other nodes: its first ones */
 };
 
+/* Workers of a job that train alone and average parameters; count 0: the graph's ranks are none. */
+struct lower_workers {
+    int count, index; /* index: of this one */
+    int nodes;        /* that they are on */
+};
+
 struct lower_config {
     struct lower_topology topology;
+    struct lower_workers workers;
     bool compresses;    /* gradients between nodes, but running averages */
     bool gives;         /* to servers: the graph's push and pull are met by a client */
     bool is_direct;     /* lanes' partial sums go to servers as they are */

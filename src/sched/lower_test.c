@@ -80,6 +80,16 @@ static const struct expected table[] = {
       .config = { ONE_NODE, .gives = true },
       .tasks = "lane.sync server reduce_scatter+push bucket 0\n"
                "lane.sync server reduce_scatter+push bucket 1\n" },
+    { .what = "workers of local SGD average between steps",
+      .model = "mlp",
+      .strategy = "localsgd",
+      .config = { .topology = { .nodes = 1, .node_ranks = 1, .lanes = 2 },
+                  .workers = { .count = 4, .index = 1, .nodes = 2 },
+                  .has_steps = true },
+      .tasks = "lane.sync shared reduce_scatter+update+all_gather bucket 0\n"
+               "lane.sync shared reduce_scatter+update+all_gather bucket 1\n"
+               "host messages all_reduce+average bucket 0\n"
+               "host messages all_reduce+average bucket 1\n" },
     { .what = "or what each lane has",
       .model = "mlp",
       .strategy = "ps",

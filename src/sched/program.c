@@ -38,6 +38,7 @@ const char *task_kind_name(enum task_kind kind)
         [TASK_PUSH] = "push",
         [TASK_PULL] = "pull",
         [TASK_ALL_REDUCE] = "all_reduce",
+        [TASK_AVERAGE] = "average",
         [TASK_BARRIER] = "barrier",
     };
 
@@ -53,7 +54,7 @@ const char *task_medium_name(enum task_medium medium)
 
 const char *task_place_name(enum task_place place)
 {
-    static const char *const names[PLACES] = { "lane", "lane.sync", "net" };
+    static const char *const names[PLACES] = { "lane", "lane.sync", "net", "host" };
 
     return names[place];
 }
@@ -85,6 +86,8 @@ void task_print_name(const struct task *task, struct strbuf *out)
         strbuf_printf(out, " nodes %d to %d", task->first_node, task->end_node - 1);
     else if (task->end_node > 0)
         strbuf_printf(out, " node %d", task->first_node);
+    for (int i = 0; i < task->peers.count; i++)
+        strbuf_printf(out, "%s%d", i ? ", " : " with workers ", task->peers.from[i]);
     if (task->note)
         strbuf_printf(out, " (%s)", task->note);
 }
@@ -123,7 +126,7 @@ void program_print_text(const struct program *program, struct strbuf *out)
 {
     for (int i = 0; i < program->n_tasks; i++) {
         const struct task *task = &program->tasks[i];
-        if (task->is_on_demand)
+        if (!task_is_listed(task))
             continue;
         strbuf_printf(out, "%4d %-9s %-8s ", i, task_place_name(task->place),
                       task_medium_name(task->medium));

@@ -15,6 +15,9 @@
  *   PLACE_LANE_SYNC  every lane of the node, in program order, as soon as dependencies allow:
  *                    between computations of its last shard, or after it
  *   PLACE_NET        the inter-node threads of the node's rails, in any order that dependencies allow
+ *   PLACE_HOST       the thread that calls the executor, in program order, between two steps, when
+ *                    the trainer asks (exec_average). Lanes are idle then, so such a task waits for
+ *                    no other task of the program
  *
  * Dependencies. A task starts when the tasks in `waits` are done by all of their members; of a wait
  * with `is_last_step`, those of the step before. The first step waits for nothing of that kind. A task
@@ -61,12 +64,13 @@ enum task_kind {
     TASK_UNSHARD, /* ZeRO-3: other nodes' parts of parameters, before forward and backward */
     TASK_PUSH,    /* sums go to their owners: servers, or nodes that own rows */
     TASK_PULL,    /* updated parameters come from their owners */
+    TASK_AVERAGE, /* workers with private parameters take the mean of several workers */
     TASK_BARRIER, /* no work: members meet between steps, or before a joint layer */
     TASK_KINDS
 };
 
 enum task_medium { MEDIUM_NONE, MEDIUM_SHARED, MEDIUM_MESSAGES, MEDIUM_SERVER, MEDIUMS };
-enum task_place { PLACE_LANE, PLACE_LANE_SYNC, PLACE_NET, PLACES };
+enum task_place { PLACE_LANE, PLACE_LANE_SYNC, PLACE_NET, PLACE_HOST, PLACES };
 
 /* What a task touches. */
 enum memory_kind {
@@ -108,6 +112,13 @@ struct access {
 
 enum { TASK_ACCESSES = 24 };
 
+/* TASK_AVERAGE with some workers: entry i of `from` is a worker whose parameters come here, entry i of
+ * `to` one that gets those of this worker. */
+struct task_peers {
+    int count; /* 0: all workers */
+    int from[ATTR_OFFSETS], to[ATTR_OFFSETS];
+};
+
 struct task {
     enum task_kind kind;
     uint32_t does; /* kinds that it does, `kind` among them: bits */
@@ -127,6 +138,7 @@ struct task {
     int first_wait, n_waits; /* in program->waits */
     int signal;              /* number of its counter; -1: nobody waits for it */
     bool is_on_demand;       /* no part of a step: members run it when they are asked to */
+    struct task_peers peers; /* of TASK_AVERAGE */
     const char *note;        /* what it is about, where kind and bucket do not say; or NULL */
 };
 
@@ -183,6 +195,12 @@ static inline const struct task *program_task(const struct program *program, int
 static inline uint32_t program_target(const struct task *task, uint32_t steps)
 {
     return (steps + 1) * (uint32_t)(task->members * task->increment);
+}
+
+/* Is it printed and traced? All that steps consist of, and what workers do between them. */
+static inline bool task_is_listed(const struct task *task)
+{
+    return !task->is_on_demand || task->place == PLACE_HOST;
 }
 
 const char *task_kind_name(enum task_kind kind);

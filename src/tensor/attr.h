@@ -21,6 +21,9 @@ extern "C" {
  * notes. */
 enum { ROWS_BLOCKS = 256 };
 
+/* worker_mean: workers whose parameters it takes besides its own, at most. */
+enum { ATTR_OFFSETS = 16 };
+
 enum activation {
     ACTIVATION_NONE,
     ACTIVATION_RELU,
@@ -63,7 +66,10 @@ struct attrs {
     float trust;                  /* LARS: the trust coefficient */
     int adapts_all;               /* LARS, LAMB: biases and norms have a trust ratio, too */
     int bucket;                   /* collectives and updates: which flat range */
-    int64_t rows;                 /* embedding_grad, rows_sort: of the table */
+    /* worker_mean: worker w averages with workers w + offset, modulo their number; none: with
+     * all of them */
+    int n_offsets, offset[ATTR_OFFSETS];
+    int64_t rows;   /* embedding_grad, rows_sort: of the table */
     bool served;    /* embedding_grad, row_sum: goes to the nodes that own its rows */
     bool densified; /* embedding_grad: has all rows, though few occur */
     int by_sample;  /* rows_sort: dy has a row a sample, not an id */

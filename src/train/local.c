@@ -153,19 +153,7 @@ void local_add(struct local *local, const struct exec_result *result, double sec
 /* The mean of all workers' parameters. Of one worker it is what it has, to the bit. */
 static enum status make_mean(struct local *local)
 {
-    float *mean = local->mean;
-    const float inverse = 1 / (float)local->size;
-
-    TRY(exec_fetch_params(local->config.exec));
-    memcpy(mean, exec_vector(local->config.exec, -1), local->length * sizeof(float));
-    if (local->size == 1)
-        return STATUS_OK;
-    for (size_t i = 0; local->share != 1 && i < local->length; i++)
-        mean[i] *= local->share;
-    TRY(comm_all_reduce(local->config.comm, mean, local->length, DTYPE_F32, COMM_OP_SUM));
-    for (size_t i = 0; i < local->length; i++)
-        mean[i] *= inverse;
-    return STATUS_OK;
+    return exec_average(local->config.exec, local->share, local->mean);
 }
 
 static double spread_of(const struct local *local)

@@ -116,6 +116,7 @@ static enum status run_own(struct trial *trial, struct comm *comm, struct comm *
         .shards = trial->shards,
         .batch = trial->shards,
         .part = { .first = first, .count = (rank + 1) * trial->shards / WORKERS - first },
+        .workers = { WORKERS, rank, transport_nodes(comm_transport(comm)), comm },
         .choices = trial->choices,
         .optim = trial->optim,
     };

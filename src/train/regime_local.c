@@ -47,6 +47,9 @@ static void describe(const struct job *job, int rank, struct exec_config *config
 
     config->part.first = rank * shards / ranks;
     config->part.count = (rank + 1) * shards / ranks - config->part.first;
+    config->workers = (struct exec_workers){ .count = (int)ranks,
+                                             .index = rank,
+                                             .nodes = job->settings.flat ? (int)ranks : 1 };
 }
 
 /* The private executor, for this rank's shards. */
@@ -59,6 +62,8 @@ static enum status make_exec(struct rank *rank)
 
     config.comm = worker->comm.comm;
     describe(rank->job, comm_rank(rank->comm), &config);
+    config.workers.nodes = transport_nodes(rank->transport);
+    config.workers.comm = rank->comm;
     config.evaluators = ranks > 1 ? rank->comm : NULL;
     TRY(exec_create(&config, &rank->exec));
     const struct local_config local = { .axes = &rank->job->axes,
