@@ -99,9 +99,9 @@ static enum status await_worker(struct exec *exec, int worker, int bucket, uint3
 
     if (most == 0)
         return transport_wait_rank(average->transport, written, times, worker,
-                                   "an average with neighbors");
+                                   "an average of workers");
     TRY(transport_wait_within(average->transport, written, times, (int64_t)(most * 1e9),
-                              "an average with neighbors", &reached));
+                              "an average of workers", &reached));
     if (reached)
         return STATUS_OK;
     const enum status status = FAIL(STATUS_PEER_LOST,
@@ -184,7 +184,7 @@ static enum status end_messages(struct exec *exec, int number)
 
     for (int i = 0; i < 2 * task->peers.count; i++)
         TRY(transport_wait_for(exec->average->transport, request_of(exec, number, i),
-                               "an average with neighbors"));
+                               "an average of workers"));
     for (int i = 0; i < task->peers.count; i++)
         others[i] = arrived_from(exec, i);
     take_mean(exec->param, others, task->peers.count, range_of(exec, task), exec->average->out);
@@ -240,7 +240,7 @@ enum status exec_average(struct exec *exec, float weight, float *out)
     average->count++;
     average->weight = weight;
     average->out = out;
-    transport_note(average->transport, exec->step, "an average with neighbors");
+    transport_note(average->transport, exec->step, "an average of workers");
     for (int t = next_task(program, 0); t < program->n_tasks; t = next_task(program, t + 1))
         TRY(row_of(&program->tasks[t])->begin(exec, t));
     for (int t = next_task(program, 0); t < program->n_tasks; t = next_task(program, t + 1)) {
