@@ -23,6 +23,7 @@ modes=(
     "async --sync async"
     "elastic --sync elastic:10"
     "local --sync local:10"
+    "gossip --sync gossip:ring"
 )
 ran=()
 for mode in "${modes[@]}"; do

@@ -3,10 +3,12 @@
  *
  * Before: a training step for one device, which every worker runs by itself. For every bucket
  *
- *   update   becomes   update -> worker_mean   (pass_average) or   update -> center_pull   (pass_elastic)
+ *   update   becomes   update -> worker_mean   (pass_average, pass_gossip)
+ *                 or   update -> center_pull   (pass_elastic)
  *
- * The new nodes run when workers meet, every so many steps; in between they hand their input on. When that
- * is is the trainer's business, not the graph's (train/local.c).
+ * The new nodes run between steps, every so many of them; in between they hand their input on. When
+ * that is is the trainer's business, not the graph's (train/local.c). Offsets of worker_mean say which
+ * workers average: all (none), or neighbors.
  */
 #include <stdio.h>
 
@@ -14,7 +16,7 @@
 #include "pass/pass.h"
 
 static enum status add_meetings(struct graph *graph, const struct pass_config *config,
-                                const struct op *op)
+                                const struct op *op, const struct attrs *like)
 {
     const int n_before = graph_node_count(graph);
     struct node **order = graph_alloc(graph, 2 * (size_t)n_before + 1, sizeof(struct node *));
@@ -27,8 +29,9 @@ static enum status add_meetings(struct graph *graph, const struct pass_config *c
         order[count++] = node;
         if (node->op != config->optim.optimizer->op && node->op != &op_average_update)
             continue;
-        const struct attrs attrs = { .bucket = node->attrs.bucket };
+        struct attrs attrs = *like;
         char name[96];
+        attrs.bucket = node->attrs.bucket;
         snprintf(name, sizeof name, "%s.met", node->out[0]->name);
         graph_set_phase(graph, PHASE_UPDATE);
         order[count++] = graph_add(graph, op, name, &node->out[0], 1, &attrs);
@@ -39,7 +42,7 @@ static enum status add_meetings(struct graph *graph, const struct pass_config *c
 
 static enum status run_average(struct graph *graph, const struct pass_config *config)
 {
-    return add_meetings(graph, config, &op_worker_mean);
+    return add_meetings(graph, config, &op_worker_mean, &(struct attrs){ 0 });
 }
 
 const struct pass pass_average = {
@@ -48,9 +51,46 @@ const struct pass pass_average = {
     .run = run_average,
 };
 
+const char *const pass_neighbors_names[NEIGHBORS_KINDS] = {
+    [NEIGHBORS_RING] = "ring",
+    [NEIGHBORS_EXPONENTIAL] = "exponential",
+};
+
+static void add_offset(struct attrs *attrs, int offset)
+{
+    for (int i = 0; i < attrs->n_offsets; i++) {
+        if (attrs->offset[i] == offset)
+            return;
+    }
+    BUG_ON(attrs->n_offsets == ATTR_OFFSETS); /* 2^16 workers */
+    attrs->offset[attrs->n_offsets++] = offset;
+}
+
+static enum status run_gossip(struct graph *graph, const struct pass_config *config)
+{
+    struct attrs attrs = { 0 };
+
+    if (config->ranks < 2)
+        return STATUS_OK;
+    if (config->neighbors == NEIGHBORS_RING) {
+        add_offset(&attrs, 1);
+        add_offset(&attrs, config->ranks - 1);
+    } else {
+        for (int offset = 1; offset < config->ranks; offset *= 2)
+            add_offset(&attrs, offset);
+    }
+    return add_meetings(graph, config, &op_worker_mean, &attrs);
+}
+
+const struct pass pass_gossip = {
+    .name = "gossip",
+    .summary = "let workers take the mean of their own parameters and their neighbors'",
+    .run = run_gossip,
+};
+
 static enum status run_elastic(struct graph *graph, const struct pass_config *config)
 {
-    return add_meetings(graph, config, &op_center_pull);
+    return add_meetings(graph, config, &op_center_pull, &(struct attrs){ 0 });
 }
 
 const struct pass pass_elastic = {

@@ -187,6 +187,18 @@ static bool read_elastic(const char *rest, struct axes *out)
     return !*end && out->alpha >= 0 && out->alpha <= 1;
 }
 
+static bool read_neighbors(const char *rest, struct axes *out)
+{
+    for (int kind = 0; kind < NEIGHBORS_KINDS; kind++) {
+        if (strcmp(rest, pass_neighbors_names[kind]) == 0) {
+            out->neighbors = (enum pass_neighbors)kind;
+            out->interval = 1;
+            return true;
+        }
+    }
+    return false;
+}
+
 static const struct sync_word {
     const char *name;
     enum axes_sync sync;
@@ -200,6 +212,7 @@ static const struct sync_word {
     { "elastic", SYNC_ELASTIC, read_elastic,
       "elastic:T or elastic:T,ALPHA, steps from 1 on or auto, and 0 to 1" },
     { "local", SYNC_LOCAL, read_interval, "local:H, steps from 1 on or auto" },
+    { "gossip", SYNC_GOSSIP, read_neighbors, "gossip:ring or gossip:exponential" },
 };
 
 enum status axes_read_sync(const char *text, struct axes *out)
@@ -215,7 +228,8 @@ enum status axes_read_sync(const char *text, struct axes *out)
         out->sync = word->sync;
         return STATUS_OK;
     }
-    return FAIL(STATUS_USAGE, "--sync %s: must be step, async, bounded:K, elastic:T or local:H",
+    return FAIL(STATUS_USAGE,
+                "--sync %s: must be step, async, bounded:K, elastic:T, local:H or gossip:ring",
                 text);
 }
 

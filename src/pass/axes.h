@@ -16,7 +16,7 @@ enum { AXES_INTERVAL = 10, AXES_MOST = 1000000000, AXES_SERVERS = 255 };
 MUST_CHECK enum status axes_read_split(const char *text, struct axes *out, unsigned *out_given);
 /* gpipe, 1f1b, interleaved:V: sets pipeline and chunks. */
 MUST_CHECK enum status axes_read_pipeline(const char *text, struct axes *out);
-/* step, async, bounded:K, elastic:T[,ALPHA], elastic:auto, local:H, local:auto. Alpha is left alone if
+/* step, async, bounded:K, elastic:T[,ALPHA], elastic:auto, local:H, local:auto, gossip:ring, gossip:exponential. Alpha is left alone if
  * it is not given. */
 MUST_CHECK enum status axes_read_sync(const char *text, struct axes *out);
 /* none, allreduce, ps:S */

@@ -16,6 +16,11 @@
 
 enum { PASS_BUCKETS = GRAPH_NODE_IN };
 
+/* With whom a worker of gossip averages: the workers before and behind it, in a ring; or those 1, 2, 4, ...
+ * behind it (Ying et al. 2021), so that news are everywhere after log2 of their number. */
+enum pass_neighbors { NEIGHBORS_RING, NEIGHBORS_EXPONENTIAL, NEIGHBORS_KINDS };
+extern const char *const pass_neighbors_names[NEIGHBORS_KINDS];
+
 /* Ways of a table's gradient between machines: all rows, summed in parts; or what the rows that occur are made
  * from, to all; or these rows, to the machines that own them. */
 enum pass_way { PASS_DENSE, PASS_GATHER, PASS_SERVE, PASS_WAYS };
@@ -98,6 +103,7 @@ struct pass_config {
     bool anchored; /* updates see sum + mu (param - anchor) + shift */
     float mu;
     struct optim_config optim;
+    enum pass_neighbors neighbors; /* of gossip */
 
     struct pass_pipeline pipeline;
 
@@ -117,8 +123,8 @@ struct pass {
 
 extern const struct pass pass_tensor, pass_fuse, pass_sync_norm, pass_autodiff, pass_join,
     pass_inward, pass_delay, pass_recompute, pass_bucket, pass_split_batch, pass_update,
-    pass_mirror, pass_zero, pass_serve, pass_average, pass_elastic, pass_parallax, pass_cut,
-    pass_stage, pass_anchor;
+    pass_mirror, pass_zero, pass_serve, pass_average, pass_gossip, pass_elastic, pass_parallax,
+    pass_cut, pass_stage, pass_anchor;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

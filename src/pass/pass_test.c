@@ -87,6 +87,39 @@ static void test_workers_that_train_alone_meet_after_updates(void)
     graph_destroy(graph);
 }
 
+static const struct pass *const gossiping[] = { &pass_gossip, NULL };
+
+static void check_offsets(enum pass_neighbors neighbors, int ranks, const char *expected)
+{
+    struct pass_config config = pass_testing_config(ranks, 0);
+    struct graph *graph = pass_testing_graph("mlp", "single", 1, 0);
+    struct strbuf offsets;
+
+    config.neighbors = neighbors;
+    CHECK_OK(pass_run(graph, gossiping, &config, NULL));
+    strbuf_init(&offsets, 1024);
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op != &op_worker_mean || node->attrs.bucket > 0)
+            continue;
+        for (int i = 0; i < node->attrs.n_offsets; i++)
+            strbuf_printf(&offsets, "%d ", node->attrs.offset[i]);
+    }
+    CHECK_TEXT(expected, offsets.text);
+    strbuf_release(&offsets);
+    graph_destroy(graph);
+}
+
+static void test_gossip_names_neighbors(void)
+{
+    check_offsets(NEIGHBORS_RING, 1, "");
+    check_offsets(NEIGHBORS_RING, 2, "1 ");
+    check_offsets(NEIGHBORS_RING, 5, "1 4 ");
+    check_offsets(NEIGHBORS_EXPONENTIAL, 2, "1 ");
+    check_offsets(NEIGHBORS_EXPONENTIAL, 5, "1 2 4 ");
+    check_offsets(NEIGHBORS_EXPONENTIAL, 256, "1 2 4 8 16 32 64 128 ");
+}
+
 static const struct pass *const serving[] = { &pass_serve, NULL };
 
 /* What a worker of several, with servers, runs. */
@@ -441,6 +474,7 @@ static void test_verification_names_a_broken_node(void)
 }
 
 const struct test tests[] = {
+    { .name = "gossip names neighbors", .run = test_gossip_names_neighbors },
     { .name = "workers that train alone meet after updates",
       .run = test_workers_that_train_alone_meet_after_updates },
     { .name = "the first of many buckets is small",

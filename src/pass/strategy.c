@@ -32,6 +32,14 @@ static const struct pass
         NULL,
     };
 
+static const struct pass
+    *const gossip_passes[] = {
+        &pass_fuse,   &pass_autodiff,  &pass_join,   &pass_inward,
+        &pass_delay,  &pass_recompute, &pass_bucket, &pass_split_batch,
+        &pass_update, &pass_gossip, /* a worker's own step, then an average with its neighbors */
+        NULL,
+    };
+
 static const struct pass *const mirrored_passes[] = {
     &pass_tensor, &pass_fuse,   &pass_sync_norm, &pass_autodiff, &pass_join,
     &pass_inward, &pass_delay,  &pass_recompute, &pass_bucket,   &pass_split_batch,
@@ -243,6 +251,20 @@ static const struct strategy localsgd = {
     .passes = local_passes,
 };
 
+static const struct strategy gossip = {
+    .name = "gossip",
+    .summary = "workers train alone and average with their neighbors after every step",
+    .known_as = "decentralized SGD, D-PSGD",
+    .split = "dp=n",
+    .sync = "gossip:ring",
+    .meet = "none",
+    .syncs = SYNC(GOSSIP),
+    .meets = MEET(NONE),
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = gossip_passes,
+};
+
 static const struct strategy pipeline = {
     .name = "pipeline",
     .summary = "each rank has some layers; shards go through the ranks one behind the other",
@@ -291,8 +313,8 @@ static const struct strategy hybrid = {
 };
 
 const struct strategy *const strategy_table[] = {
-    &single, &mirrored, &multiworker, &zero,     &central, &parallax, &ps,  &asgd,
-    &ssp,    &easgd,    &localsgd,    &pipeline, &tensor,  &hybrid,   NULL,
+    &single, &mirrored, &multiworker, &zero,   &central,  &parallax, &ps,     &asgd,
+    &ssp,    &easgd,    &localsgd,    &gossip, &pipeline, &tensor,   &hybrid, NULL,
 };
 
 const struct strategy *strategy_find(const char *name)

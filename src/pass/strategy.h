@@ -10,7 +10,7 @@
 #include "pass/pass.h"
 #include "pass/schedule.h"
 
-enum axes_sync { SYNC_STEP, SYNC_ASYNC, SYNC_BOUNDED, SYNC_ELASTIC, SYNC_LOCAL };
+enum axes_sync { SYNC_STEP, SYNC_ASYNC, SYNC_BOUNDED, SYNC_ELASTIC, SYNC_LOCAL, SYNC_GOSSIP };
 enum axes_meet { MEET_NONE, MEET_ALLREDUCE, MEET_PS, MEET_CENTRAL, MEET_PARALLAX };
 
 /* The three choices as read from their texts: nobody else reads those. */
@@ -26,6 +26,7 @@ struct axes {
     int64_t interval; /* local:H, elastic:T: steps; with is_auto the first */
     bool is_auto;     /* local:auto, elastic:auto: the interval is chosen while training */
     double alpha;     /* elastic:T,ALPHA: how far an exchange pulls together */
+    enum pass_neighbors neighbors; /* gossip:ring, gossip:exponential */
     enum axes_meet meet;
     int servers; /* ps:S: ranks behind the workers'; else 0 */
 };

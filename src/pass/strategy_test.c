@@ -67,6 +67,11 @@ static void test_what_is_given_is_read(void)
     CHECK(axes.sync == SYNC_LOCAL && axes.is_auto && axes.meet == MEET_ALLREDUCE);
     axes = axes_of("localsgd", 2, "local:1", NULL);
     CHECK(axes.interval == 1 && axes_are_private(&axes));
+    axes = axes_of("gossip", 4, NULL, NULL);
+    CHECK(axes.sync == SYNC_GOSSIP && axes.neighbors == NEIGHBORS_RING &&
+          axes_are_private(&axes));
+    axes = axes_of("gossip", 4, "gossip:exponential", NULL);
+    CHECK(axes.neighbors == NEIGHBORS_EXPONENTIAL && axes.meet == MEET_NONE);
     axes = axes_of("ps", 2, NULL, NULL);
     CHECK(axes.sync == SYNC_STEP && axes_are_private(&axes));
     axes = axes_of("mirrored", 2, NULL, NULL);
@@ -158,6 +163,7 @@ static void test_a_preset_is_picked_from_the_axes(void)
     CHECK_TEXT("ssp", strategy_pick(2, true, NULL, "bounded:2", "ps:1")->name);
     CHECK_TEXT("easgd", strategy_pick(1, false, NULL, "elastic:4", NULL)->name);
     CHECK_TEXT("localsgd", strategy_pick(1, false, NULL, "local:auto", NULL)->name);
+    CHECK_TEXT("gossip", strategy_pick(2, false, NULL, "gossip:exponential", NULL)->name);
     CHECK_TEXT("mirrored", strategy_pick(2, false, NULL, "now and then", NULL)->name);
 }
 
@@ -196,6 +202,8 @@ static void test_what_is_impossible_is_refused_with_the_reason(void)
         { "easgd", 2, NULL, "elastic:4,nan", NULL, "0 to 1" },
         { "easgd", 2, NULL, "elastic:4,0.5x", NULL, "0 to 1" },
         { "localsgd", 2, NULL, "local:0", NULL, "steps from 1 on" },
+        { "gossip", 2, NULL, "gossip:star", NULL, "gossip:ring or gossip:exponential" },
+        { "gossip", 2, NULL, NULL, "ps:1", "works with meet none" },
         { "localsgd", 2, NULL, "local:automatic", NULL, "local:H" },
         { "localsgd", 2, NULL, NULL, "ps:1", "use --meet allreduce" },
         { "localsgd", 2, NULL, NULL, "none", "works with meet allreduce" },

@@ -82,6 +82,7 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .sync_norm = s->sync_batch_norm,
         .zero = job->axes.zero,
         .optim = job->optim,
+        .neighbors = job->axes.neighbors,
         .network = job->axes.meet == MEET_PARALLAX ? job->parallax.network
                                                    : (struct pass_network){ .nodes = 1 },
         .tables = job->parallax.tables,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* local.c - workers that train alone and take the average of all now and then. */
+/* local.c - workers that train alone and take averages now and then. */
 #include "train/local.h"
 
 #include <math.h>
@@ -36,6 +36,8 @@ struct local {
     int64_t meetings; /* so far */
     bool is_fresh;    /* no step since the last meeting */
     bool is_lent;
+    bool gossips;
+    double mixed;       /* seconds of averages with neighbors since the last meeting */
     struct tally since; /* of the steps since the last meeting; seconds are theirs alone */
     int64_t steps_since;
     struct said *all; /* of each worker */
@@ -88,6 +90,7 @@ enum status local_create(const struct local_config *config, struct local **out)
     local->share =
         (float)((double)(exec_shard_count(exec) * local->size) / (double)config->shards);
     local->interval.now = config->axes->interval;
+    local->gossips = config->axes->sync == SYNC_GOSSIP;
     for (int i = 0; i < exec_param_count(exec); i++) {
         if (is_trained(exec, i))
             local->trained += shape_count(&exec_param(exec, i)->shape);
@@ -119,7 +122,7 @@ void local_destroy(struct local *local)
  * a chosen one from the last meeting. */
 static void plan_next(struct local *local, uint64_t number)
 {
-    const uint64_t every = (uint64_t)local->interval.now;
+    const uint64_t every = local->gossips ? LOCAL_GOSSIP_STEPS : (uint64_t)local->interval.now;
 
     local->next = local->config.axes->is_auto ? number + every : (number / every + 1) * every;
 }
@@ -130,7 +133,7 @@ void local_resume(struct local *local, uint64_t number)
         memcpy(local->anchor, exec_vector(local->config.exec, -1),
                local->length * sizeof(float));
     plan_next(local, number);
-    local->is_fresh = true;
+    local->is_fresh = !local->gossips;
 }
 
 bool local_step(struct local *local, uint64_t number, double seconds)
@@ -150,10 +153,42 @@ void local_add(struct local *local, const struct exec_result *result, double sec
 
 /* Meetings ------------------------------------------------------------------------------------ */
 
+/* Neighbors that gossip are asked for nothing here: the mean of all is for evaluations. */
+static enum status make_mean_of_gossip(struct local *local)
+{
+    float *mean = local->mean;
+    const float inverse = 1 / (float)local->size;
+
+    TRY(exec_fetch_params(local->config.exec));
+    memcpy(mean, exec_vector(local->config.exec, -1), local->length * sizeof(float));
+    TRY(comm_all_reduce(local->config.comm, mean, local->length, DTYPE_F32, COMM_OP_SUM));
+    for (size_t i = 0; i < local->length; i++)
+        mean[i] *= inverse;
+    return STATUS_OK;
+}
+
 /* The mean of all workers' parameters. Of one worker it is what it has, to the bit. */
 static enum status make_mean(struct local *local)
 {
-    return exec_average(local->config.exec, local->share, local->mean);
+    return local->gossips && local->size > 1
+               ? make_mean_of_gossip(local)
+               : exec_average(local->config.exec, local->share, local->mean);
+}
+
+static void take_mean(struct local *local)
+{
+    memcpy(exec_vector(local->config.exec, -1), local->mean, local->length * sizeof(float));
+    exec_wrote_params(local->config.exec);
+}
+
+enum status local_mix(struct local *local)
+{
+    const double begin = clock_seconds();
+
+    TRY(exec_average(local->config.exec, 1, local->mean));
+    take_mean(local);
+    local->mixed += clock_seconds() - begin;
+    return STATUS_OK;
 }
 
 static double spread_of(const struct local *local)
@@ -237,30 +272,40 @@ static struct local_met look_back(struct local *local, double lr)
     return met;
 }
 
-enum status local_meet(struct local *local, uint64_t number, double lr, uint32_t says,
-                       struct local_met *out)
+/* All take the mean of all; what they are told about that. */
+static enum status average(struct local *local, struct said *mine)
 {
     const double begin = clock_seconds();
 
     TRY(make_mean(local));
-    const struct said mine = {
-        .sum_s = clock_seconds() - begin,
+    mine->sum_s = clock_seconds() - begin;
+    mine->spread = spread_of(local);
+    if (local->anchor)
+        take_outer_step(local);
+    take_mean(local);
+    return STATUS_OK;
+}
+
+enum status local_meet(struct local *local, uint64_t number, double lr, uint32_t says,
+                       struct local_met *out)
+{
+    struct said mine = {
+        .sum_s = local->mixed,
         .loss = local->since.loss,
         .weight = (double)local->since.weight,
         .step_s = local->steps_since ? local->since.seconds / (double)local->steps_since : 0,
-        .spread = spread_of(local),
         .bits = says,
     };
-    if (local->anchor)
-        take_outer_step(local);
-    memcpy(exec_vector(local->config.exec, -1), local->mean, local->length * sizeof(float));
-    exec_wrote_params(local->config.exec);
+
+    if (!local->gossips)
+        TRY(average(local, &mine));
     TRY(comm_all_gather(local->config.comm, &mine, local->all, SAID, DTYPE_F64));
     account(local);
     *out = look_back(local, lr);
     local->since = (struct tally){ 0 };
     local->steps_since = 0;
-    local->is_fresh = true;
+    local->mixed = 0;
+    local->is_fresh = !local->gossips;
     local->meetings++;
     plan_next(local, number);
     return STATUS_OK;
@@ -282,7 +327,7 @@ static void exchange(struct local *local)
 
 enum status local_lend_mean(struct local *local)
 {
-    if (local->is_fresh)
+    if (local->is_fresh || local->is_lent)
         return exec_settle(local->config.exec);
     TRY(make_mean(local));
     exchange(local);
@@ -295,6 +340,20 @@ void local_give_back(struct local *local)
     if (local->is_lent)
         exchange(local);
     local->is_lent = false;
+}
+
+const float *local_own(const struct local *local)
+{
+    return local->mean;
+}
+
+enum status local_variance(const struct local *local, double *out)
+{
+    double spread = spread_of(local);
+
+    TRY(comm_all_reduce(local->config.comm, &spread, 1, DTYPE_F64, COMM_OP_SUM));
+    *out = spread / local->size / (double)local->trained;
+    return STATUS_OK;
 }
 
 enum status local_sum(const struct local *local, struct tally *tally)

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* local.h - workers that train alone and take the average of all now and then (local SGD). Private to train/.
+/* local.h - workers that train alone and take averages now and then (local SGD, gossip). Private to train/.
  *
  * A worker has an executor of its own and calls local_step after each of its steps. Every so many steps all
  * workers meet: parameters and running averages become the mean of all workers' (by their shares of the
  * batch), added along the tree over ranks, so that all have the same bits. The optimizer's state stays each
  * worker's own. With an outer optimizer (DiLoCo, Douillard et al. 2023) the way from the last meeting's
  * parameters to the mean is taken for a gradient: Nesterov's momentum as PyTorch's SGD has it.
+ *
+ * With gossip a worker averages with its neighbors after every step (local_mix), and parameters
+ * differ among workers. A meeting, every LOCAL_GOSSIP_STEPS steps, has flags and times alone.
  *
  * What depends on time or signals is said at a meeting and heard by all.
  *
@@ -22,6 +25,9 @@
 #include "train/interval.h"
 
 struct local;
+
+/* Steps between meetings of workers that gossip. */
+enum { LOCAL_GOSSIP_STEPS = 10 };
 
 struct local_config {
     const struct axes *axes;         /* borrowed, as comm and exec are */
@@ -40,12 +46,15 @@ bool local_step(struct local *local, uint64_t number, double seconds);
 /* What a step gave is known, after so many seconds of waiting for it alone. Before the meeting that follows the step. */
 void local_add(struct local *local, const struct exec_result *result, double seconds);
 
+/* Collective among neighbors: takes the average that the graph asks for. After every step of gossip. */
+MUST_CHECK enum status local_mix(struct local *local);
+
 /* What a meeting showed, the same on all workers. */
 struct local_met {
-    uint32_t heard;   /* bits that workers said */
-    double variance;  /* of parameters among workers before, mean over all elements */
-    double comm_s;    /* seconds of the sum, by the worker that waited least */
-    double step_s;    /* of a step, mean of all workers */
+    uint32_t heard;  /* bits that workers said */
+    double variance; /* of parameters among workers before, mean over all elements; gossip: 0 */
+    double comm_s;   /* seconds of the sum, by the worker that waited least */
+    double step_s;   /* of a step, mean of all workers */
     int64_t interval; /* steps until the next */
     bool is_new;      /* the interval has changed */
 };
@@ -54,9 +63,13 @@ MUST_CHECK enum status local_meet(struct local *local, uint64_t number, double l
                                   uint32_t says, struct local_met *out);
 
 /* Collective: from lend to give_back the executor has the mean of all workers' parameters, and the worker's own
- * are kept. Two calls that change nothing. */
+ * are kept. Two calls that change nothing; lending twice is lending once. */
 MUST_CHECK enum status local_lend_mean(struct local *local);
 void local_give_back(struct local *local);
+/* In between: the worker's own, a vector like exec_vector's. */
+const float *local_own(const struct local *local);
+/* Collective, in between: the variance of parameters among workers, mean over all elements. */
+MUST_CHECK enum status local_variance(const struct local *local, double *out);
 
 /* Collective: sums of all workers; seconds stay this one's. */
 MUST_CHECK enum status local_sum(const struct local *local, struct tally *tally);

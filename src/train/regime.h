@@ -3,6 +3,7 @@
  *
  *   regime_step     all ranks run one executor: every step is synchronous
  *   regime_local    local SGD: private executors, averaged every H steps
+ *   regime_gossip   decentralized SGD: private executors, averaged with neighbors after every step
  *   regime_elastic  elastic averaging: private executors, pulled to a center on parameter servers
  *   regime_served   parameter servers update: synchronous, bounded staleness (ssp) or asynchronous
  *
@@ -101,7 +102,8 @@ struct regime {
     void (*print_state)(const struct rank *rank, struct strbuf *out);
 };
 
-extern const struct regime regime_step, regime_local, regime_elastic, regime_served;
+extern const struct regime regime_step, regime_local, regime_gossip, regime_elastic,
+    regime_served;
 
 /* The regime of a job at a step. */
 const struct regime *regime_at(const struct job *job, uint64_t step);

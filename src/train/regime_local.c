@@ -6,24 +6,11 @@
  * wait for that. An evaluation is of the mean, whenever it is due. With --local-after the run
  * begins with regime_step.
  */
+#include "train/regime_local.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "train/local.h"
 #include "train/on_device.h"
-#include "train/regime.h"
-
-/* rank->own: a worker. */
-struct local_worker {
-    struct local *local;
-    struct local_met met; /* the last average */
-    struct private_comm comm;
-    struct exec *together; /* the executor of all ranks, while it is replaced; else NULL */
-    struct exec_times times_before; /* of that */
-    double *waited_for;             /* of each rank, in seconds: for metrics */
-    double *waited_before;          /* with the executor of all ranks */
-    float *vector;                  /* rank 0: state of another worker */
-};
 
 static bool is_for(const struct job *job, uint64_t step)
 {
@@ -41,7 +28,7 @@ static enum status make_worker(struct rank *rank)
     return private_comm_create(&worker->comm);
 }
 
-static void describe(const struct job *job, int rank, struct exec_config *config)
+void local_describe(const struct job *job, int rank, struct exec_config *config)
 {
     const int64_t shards = job->settings.shards, ranks = job->settings.ranks;
 
@@ -61,7 +48,7 @@ static enum status make_exec(struct rank *rank)
     struct exec_config config = rank_exec_config(rank);
 
     config.comm = worker->comm.comm;
-    describe(rank->job, comm_rank(rank->comm), &config);
+    local_describe(rank->job, comm_rank(rank->comm), &config);
     config.workers.nodes = transport_nodes(rank->transport);
     config.workers.comm = rank->comm;
     config.evaluators = ranks > 1 ? rank->comm : NULL;
@@ -80,7 +67,7 @@ static enum status make_exec(struct rank *rank)
                : STATUS_OK;
 }
 
-static enum status create(struct rank *rank)
+enum status local_worker_create(struct rank *rank)
 {
     TRY(rank_make_comm(rank));
     TRY(make_worker(rank));
@@ -88,7 +75,7 @@ static enum status create(struct rank *rank)
     return watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch);
 }
 
-static void resume(struct rank *rank, uint64_t step)
+void local_worker_resume(struct rank *rank, uint64_t step)
 {
     struct local_worker *worker = rank->own;
 
@@ -108,7 +95,7 @@ static enum status begin(struct rank *rank)
                                 comm_rank(rank->comm), local_momentum(local)));
         TRY(local_read(local, checkpoint_state(run->checkpoint)));
     }
-    resume(rank, run->first_step);
+    local_worker_resume(rank, run->first_step);
     return STATUS_OK;
 }
 
@@ -169,11 +156,11 @@ static enum status take_over(struct rank *rank)
     if (rank->is_first)
         log_line(LOG_INFO, "step %llu: workers train alone from here on",
                  (unsigned long long)rank->step);
-    resume(rank, rank->step);
+    local_worker_resume(rank, rank->step);
     return rank_make_copy(rank);
 }
 
-static void destroy(struct rank *rank)
+void local_worker_destroy(struct rank *rank)
 {
     struct local_worker *worker = rank->own;
 
@@ -190,7 +177,8 @@ static void destroy(struct rank *rank)
 
 /* Steps ---------------------------------------------------------------------------------- */
 
-static enum status step(struct rank *rank, const struct batch *batch, struct exec_result *out)
+enum status local_worker_step(struct rank *rank, const struct batch *batch,
+                              struct exec_result *out)
 {
     transport_note(rank->transport, rank->step, "a step of its own");
     TRY(exec_step(rank->exec, batch, out));
@@ -199,8 +187,8 @@ static enum status step(struct rank *rank, const struct batch *batch, struct exe
 }
 
 /* All workers tell of an interval together, after a step (average). */
-static enum status late_result(struct rank *rank, const struct exec_result *result,
-                               double seconds)
+enum status local_late_result(struct rank *rank, const struct exec_result *result,
+                              double seconds)
 {
     struct local_worker *worker = rank->own;
 
@@ -209,8 +197,8 @@ static enum status late_result(struct rank *rank, const struct exec_result *resu
     return rank_add_result(rank, result);
 }
 
-static enum status after_step(struct rank *rank, const struct batch *batch,
-                              struct exec_result *result)
+enum status local_after_step(struct rank *rank, const struct batch *batch,
+                             struct exec_result *result)
 {
     struct local_worker *worker = rank->own;
 
@@ -254,14 +242,14 @@ static enum status average(struct rank *rank, double seconds)
 /* Metrics -------------------------------------------------------------------------------- */
 
 /* A worker knows its own samples alone until the interval is told. */
-static double rate(const struct rank *rank, const struct tally *known)
+double local_rate(const struct rank *rank, const struct tally *known)
 {
     return rank_rate(rank, known) *
            ((double)rank->job->settings.shards / (double)exec_shard_count(rank->exec));
 }
 
 /* With those of the executor of all ranks, and of averages. */
-static struct exec_times times(const struct rank *rank)
+struct exec_times local_worker_times(const struct rank *rank)
 {
     const struct local_worker *worker = rank->own;
     const struct exec_times *before = &worker->times_before;
@@ -279,10 +267,10 @@ static struct exec_times times(const struct rank *rank)
     return t;
 }
 
-static enum status collect_times(struct rank *rank)
+enum status local_collect_times(struct rank *rank)
 {
     const struct local_worker *worker = rank->own;
-    const struct exec_times now = times(rank);
+    const struct exec_times now = local_worker_times(rank);
     const struct local_times met = local_times(worker->local);
 
     for (int r = 0; r < comm_size(rank->comm); r++)
@@ -291,7 +279,7 @@ static enum status collect_times(struct rank *rank)
     return watch_bring(rank->watch, &now, worker->waited_for, rank->load);
 }
 
-static enum status sum(const struct rank *rank, struct tally *tally)
+enum status local_worker_sum(const struct rank *rank, struct tally *tally)
 {
     return local_sum(((const struct local_worker *)rank->own)->local, tally);
 }
@@ -323,18 +311,11 @@ static enum status evaluate(struct rank *rank)
     return STATUS_OK;
 }
 
-/* Every other worker's state of the optimizer comes to rank 0. Parameters are equal: workers
- * have just averaged. */
-static enum status gather(struct rank *rank, struct tally *epoch)
+enum status local_gather_states(struct rank *rank)
 {
     struct local_worker *worker = rank->own;
     const size_t bytes = exec_vector_length(rank->exec) * sizeof(float);
-    const float *outer = local_momentum(worker->local);
 
-    rank_take_copy(rank);
-    TRY(local_sum(worker->local, epoch));
-    if (rank->is_first && outer)
-        weights_copy_take_outer(rank->save.copy, rank->exec, outer);
     for (int w = 1; w < comm_size(rank->comm); w++) {
         for (int k = 0; k < exec_own_states(rank->exec); k++) {
             if (comm_rank(rank->comm) == w)
@@ -348,13 +329,26 @@ static enum status gather(struct rank *rank, struct tally *epoch)
     return STATUS_OK;
 }
 
+/* Parameters are equal: workers have just averaged. */
+static enum status gather(struct rank *rank, struct tally *epoch)
+{
+    struct local_worker *worker = rank->own;
+    const float *outer = local_momentum(worker->local);
+
+    rank_take_copy(rank);
+    TRY(local_sum(worker->local, epoch));
+    if (rank->is_first && outer)
+        weights_copy_take_outer(rank->save.copy, rank->exec, outer);
+    return local_gather_states(rank);
+}
+
 static void extra(const struct rank *rank, struct weights_extra *out)
 {
     out->workers = comm_size(rank->comm);
     out->has_outer = local_momentum(((const struct local_worker *)rank->own)->local) != NULL;
 }
 
-static void print_state(const struct rank *rank, struct strbuf *out)
+void local_print_state(const struct rank *rank, struct strbuf *out)
 {
     local_print(((const struct local_worker *)rank->own)->local, out);
 }
@@ -362,23 +356,23 @@ static void print_state(const struct rank *rank, struct strbuf *out)
 const struct regime regime_local = {
     .is_for = is_for,
     .is_private = true,
-    .describe = describe,
-    .create = create,
+    .describe = local_describe,
+    .create = local_worker_create,
     .begin = begin,
     .take_over = take_over,
-    .step = step,
-    .late_result = late_result,
-    .after_step = after_step,
+    .step = local_worker_step,
+    .late_result = local_late_result,
+    .after_step = local_after_step,
     .average = average,
-    .destroy = destroy,
-    .rate = rate,
-    .times = times,
-    .collect_times = collect_times,
-    .sum = sum,
+    .destroy = local_worker_destroy,
+    .rate = local_rate,
+    .times = local_worker_times,
+    .collect_times = local_collect_times,
+    .sum = local_worker_sum,
     .add_metrics = add_metrics,
     .hash = hash,
     .evaluate = evaluate,
     .gather = gather,
     .extra = extra,
-    .print_state = print_state,
+    .print_state = local_print_state,
 };

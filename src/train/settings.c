@@ -76,7 +76,8 @@ const struct setting settings_table[] = {
       "of a pipeline: layers that its stages begin with, but the first; measured; none: by "
       "kernels' times",
       "Distribution", SETTING_TEXT, FIELD(cut), 0, 0 },
-    { "sync", 0, "WHEN", "when copies agree: step, async, bounded:K, elastic:T or local:H",
+    { "sync", 0, "WHEN",
+      "when copies agree: step, async, bounded:K, elastic:T, local:H or gossip:ring",
       "Distribution", SETTING_TEXT, FIELD(sync), 0, 0 },
     { "meet", 0, "WHERE", "where copies meet: allreduce, ps:SERVERS, central or parallax",
       "Distribution", SETTING_TEXT, FIELD(meet), 0, 0 },

@@ -10,10 +10,10 @@
 #include "base/mem.h"
 #include "exec/names.h"
 
-static const char outer_name[] = "outer_momentum";
+static const char outer_name[] = "outer_momentum", own_name[] = "own";
 
 /* Tensors of the optimizer's part: of each parameter the state of worker 0, then of each parameter the
- * states of worker 1, ..., then the outer momentum. */
+ * states of worker 1, ..., then the outer momentum, then of each parameter that of worker 0, ... */
 struct weights_copy {
     struct arena *arena;              /* names */
     int n_params, n_states, n_unused; /* tensors; unused ones follow the parameters */
@@ -23,6 +23,7 @@ struct weights_copy {
     float *plain;                                  /* then one tensor of them */
     int own_states;                                /* tensors of one worker */
     int outer_states;                              /* tensors of the outer momentum */
+    int first_outer, first_own;                    /* of `optimizer` */
     struct grid *grid;                             /* who has them, or NULL: the executor */
 };
 
@@ -96,6 +97,10 @@ static enum status fill_copy(struct weights_copy *copy, const struct exec *exec,
     for (int i = 0; extra.has_outer && i < copy->n_params; i++) {
         if (outer_count(exec, i))
             TRY(add_state(copy, exec_param(exec, i), outer_name, 0, &next));
+    }
+    for (int w = 0; extra.has_own && w < extra.workers; w++) {
+        for (int i = 0; i < copy->n_params; i++)
+            TRY(add_state(copy, exec_param(exec, i), own_name, w, &next));
     }
     return STATUS_OK;
 }
@@ -183,11 +188,14 @@ enum status weights_copy_create(const struct exec *exec, struct weights_extra ex
         largest = count > largest ? count : largest;
         const int states = state_count(extra.grid, exec, i);
         const int outer = extra.has_outer ? outer_count(exec, i) : 0;
-        total += count * (1 + (int64_t)states * extra.workers + outer);
+        const int own = extra.has_own ? extra.workers : 0;
+        total += count * (1 + (int64_t)states * extra.workers + outer + own);
         copy->own_states += states;
         copy->outer_states += outer;
     }
-    const int n_states = copy->own_states * extra.workers + copy->outer_states;
+    copy->first_outer = copy->own_states * extra.workers;
+    copy->first_own = copy->first_outer + copy->outer_states;
+    const int n_states = copy->first_own + (extra.has_own ? n_params * extra.workers : 0);
     enum status status = arena_create(&copy->arena);
     if (status == STATUS_OK)
         status =
@@ -236,13 +244,22 @@ void weights_copy_take_state(struct weights_copy *copy, const struct exec *exec,
 void weights_copy_take_outer(struct weights_copy *copy, const struct exec *exec,
                              const float *vector)
 {
-    const struct safetensors_entry *entry =
-        copy->optimizer + copy->n_states - copy->outer_states;
+    const struct safetensors_entry *entry = copy->optimizer + copy->first_outer;
 
     for (int i = 0; i < copy->n_params; i++) {
         if (outer_count(exec, i))
             exec_get_from(exec, i, vector, (float *)(entry++)->data);
     }
+}
+
+void weights_copy_take_own(struct weights_copy *copy, const struct exec *exec, int worker,
+                           const float *vector)
+{
+    const struct safetensors_entry *entry =
+        copy->optimizer + copy->first_own + worker * copy->n_params;
+
+    for (int i = 0; i < copy->n_params; i++)
+        exec_get_from(exec, i, vector, (float *)entry[i].data);
 }
 
 static enum status write_copy(const struct weights_copy *copy, const char *folder,
@@ -584,6 +601,25 @@ enum status weights_load_worker(struct exec *exec, const struct safetensors *opt
             continue;
         TRY(check_entry(entry, name, value));
         exec_set_in(exec, i, outer, entry->data);
+    }
+    return STATUS_OK;
+}
+
+enum status weights_load_own(struct exec *exec, const struct safetensors *optimizer, int worker)
+{
+    for (int i = 0; i < exec_param_count(exec); i++) {
+        const struct value *value = exec_param(exec, i);
+        char name[512];
+
+        if (worker)
+            snprintf(name, sizeof name, "%s.%s.worker%d", value->name, own_name, worker);
+        else
+            snprintf(name, sizeof name, "%s.%s", value->name, own_name);
+        const struct safetensors_entry *entry = safetensors_find(optimizer, name);
+        if (!entry)
+            continue;
+        TRY(check_entry(entry, name, value));
+        exec_set(exec, i, -1, entry->data);
     }
     return STATUS_OK;
 }

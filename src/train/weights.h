@@ -10,10 +10,12 @@
 /* A copy of everything in plain order, so that training may go on while it is written. */
 struct weights_copy;
 /* Of a job whose workers have state of their own the optimizer's part holds that of worker 0 as usual and of
- * each other one, "NAME.momentum.worker1"; and with an outer optimizer "NAME.outer_momentum". */
+ * each other one, "NAME.momentum.worker1"; with an outer optimizer "NAME.outer_momentum"; and where workers
+ * have parameters of their own, of which the weights are the mean, "NAME.own" and "NAME.own.worker1". */
 struct weights_extra {
     int workers; /* 1: state is the job's */
     bool has_outer;
+    bool has_own; /* parameters of each worker */
     bool streams; /* nothing is copied: numbers come group by group while they are written */
     struct grid
         *grid; /* or tensor by tensor, from whoever has them: streams, too. NULL: none */
@@ -32,6 +34,9 @@ void weights_copy_take_state(struct weights_copy *copy, const struct exec *exec,
                              int state, const float *vector);
 void weights_copy_take_outer(struct weights_copy *copy, const struct exec *exec,
                              const float *vector);
+/* Parameters of a worker, likewise. */
+void weights_copy_take_own(struct weights_copy *copy, const struct exec *exec, int worker,
+                           const float *vector);
 MUST_CHECK enum status weights_copy_save(const struct weights_copy *copy, const char *folder,
                                          uint64_t step, const char *state, int keep);
 /* Of one that streams instead of take and save: collective, on a settled executor; rank 0 writes and has the copy,
@@ -59,5 +64,9 @@ MUST_CHECK enum status weights_load_group(struct exec *exec, const struct safete
 MUST_CHECK enum status weights_load_worker(struct exec *exec,
                                            const struct safetensors *optimizer, int worker,
                                            float *outer);
+
+/* Its own parameters (has_own); where the file has none the mean stays. Follow with exec_publish. */
+MUST_CHECK enum status weights_load_own(struct exec *exec, const struct safetensors *optimizer,
+                                        int worker);
 
 #endif /* TRAIN_WEIGHTS_H */

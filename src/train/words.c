@@ -143,6 +143,7 @@ static const struct row strategy[] = {
     { "parameter-server parameterserver parameterserverstrategy", "ps" },
     { "hogwild async asynchronous downpour", "asgd" },
     { "local-sgd diloco", "localsgd" },
+    { "dpsgd d-psgd decentralized sgp bluefog", "gossip" },
     { "fedavg federated", "localsgd (for participants that keep their data: tutti fed)" },
     { "none serial sequential one-device onedevicestrategy", "single" },
     { "automatic alpa", "auto" },
