@@ -237,6 +237,11 @@ static int first_missing(const struct transfers *list)
     return -1;
 }
 
+static bool is_left(const struct net_task *t)
+{
+    return t->stage != NET_FINISHED || t->sends.left > 0;
+}
+
 /* A peer that the task waits for, or a task of this thread before it; -1: it waits for its own node. */
 static int awaited_by(const struct net *net, const struct net_task *t)
 {
@@ -248,9 +253,16 @@ static int awaited_by(const struct net *net, const struct net_task *t)
         const struct wait *wait = wait_of(net, t, i);
         const struct net_task *local = local_task(net, wait);
         if (local && !is_over(net, wait))
-            peer = awaited_by(net, local);
+            peer = local->awaits;
     }
     return peer;
+}
+
+/* Threads that wait for the task can name the rank that is missing. */
+static void note_awaited(const struct net *net, struct net_task *t)
+{
+    t->awaits = awaited_by(net, t);
+    net_expects(net->exec, t->number, t->awaits);
 }
 
 /* The peer of the message that came last, for the task or for those that it follows; -1: none. */
@@ -265,13 +277,13 @@ static int last_peer(const struct net *net, const struct net_task *t)
     return peer;
 }
 
-/* Threads that wait for a task of this one can name the rank that is missing. */
-static void note_awaited(const struct net *net)
+static void note_all_awaited(const struct net *net)
 {
     for (int i = 0; i < net->n_tasks; i++) {
-        const struct net_task *t = &net->tasks[i];
-        if (t->stage != NET_FINISHED)
-            net_expects(net->exec, t->number, awaited_by(net, t));
+        struct net_task *t = &net->tasks[i];
+        t->awaits = -1;
+        if (is_left(t)) /* those that it follows stand before it */
+            note_awaited(net, t);
     }
 }
 
@@ -360,7 +372,7 @@ static enum status start(struct net *net, struct net_task *t)
         TRY(t->row->start(net, t));
     t->stage = NET_STARTED;
     t->awaits_round = t->row->arrived != NULL;
-    net_expects(net->exec, t->number, awaited_by(net, t));
+    note_awaited(net, t);
     return STATUS_OK;
 }
 
@@ -433,7 +445,7 @@ static enum status advance(struct net *net, struct net_task *t, bool *moved)
     if (t->row->run) {
         TRY(t->row->run(net, t, moved));
         if (*moved)
-            net_expects(net->exec, t->number, awaited_by(net, t));
+            note_awaited(net, t);
         return STATUS_OK;
     }
     if (t->stage == NET_WAITING) {
@@ -482,11 +494,6 @@ static bool is_busy(const struct net_task *t)
     return t->stage == NET_STARTED || (t->stage == NET_FINISHED && t->sends.left > 0);
 }
 
-static bool is_left(const struct net_task *t)
-{
-    return t->stage != NET_FINISHED || t->sends.left > 0;
-}
-
 static enum status begin_step(struct net *net)
 {
     for (int i = 0; i < net->n_tasks; i++) {
@@ -503,7 +510,7 @@ static enum status begin_step(struct net *net)
         if (t->row->begin)
             TRY(t->row->begin(net, t));
     }
-    note_awaited(net);
+    note_all_awaited(net);
     return STATUS_OK;
 }
 
@@ -537,7 +544,7 @@ static enum status run_tasks(struct net *net)
         if (!any) {
             TRY(transport_check(net->exec->transport));
             if (idle % LONG_IDLE == 0)
-                note_awaited(net);
+                note_all_awaited(net);
             stand_back(idle);
         }
     }

@@ -52,6 +52,7 @@ struct net_task {
     int channel; /* row of the trace; CHANNELS: none */
     int64_t traced;
     int64_t began; /* for the trace */
+    int awaits;    /* the peer that it waited for when that was looked at last; -1: none */
 };
 
 struct net_most {

@@ -35,6 +35,22 @@ static bool is_own(const struct net *net, const struct task *task)
     return task->place == PLACE_NET && (task->rail < 0 || task->rail == net->rail);
 }
 
+/* Kinds of tasks that send messages. */
+static const enum task_kind sending[] = {
+    TASK_REDUCE_SCATTER, TASK_ALL_REDUCE, TASK_NORM, TASK_ALL_GATHER,
+    TASK_UNSHARD,        TASK_PUSH,       TASK_PULL
+};
+enum { SENDING = sizeof sending / sizeof *sending };
+
+static uint32_t number_of_kind(enum task_kind kind)
+{
+    uint32_t i = 0;
+
+    while (i < SENDING && sending[i] != kind)
+        i++;
+    return i;
+}
+
 /* Tags are reserved by kind and number, so every rank reserves as many, whatever its program is. */
 static uint32_t tag_slots(const struct exec *exec)
 {
@@ -51,7 +67,7 @@ static uint32_t tag_of(const struct net *net, const struct task *task)
         number = task->bucket;
     else if (task->gather >= 0)
         number = exec->buckets.count + task->gather;
-    return net->tags + 2 * ((uint32_t)task->kind * tag_slots(exec) + (uint32_t)number);
+    return net->tags + 2 * (number_of_kind(task->kind) * tag_slots(exec) + (uint32_t)number);
 }
 
 static enum status list_tasks(struct net *net)
@@ -130,7 +146,7 @@ enum status net_create(struct exec *exec)
     TRY(mem_alloc((size_t)exec->nodes, sizeof *net->sums.first_of, &net->sums.first_of));
     TRY(mem_alloc((size_t)graph_value_count(exec->config.train) + 1, sizeof *net->shapes,
                   &net->shapes));
-    net->tags = transport_new_tags(exec->transport, 2 * TASK_KINDS * tag_slots(exec));
+    net->tags = transport_new_tags(exec->transport, 2 * SENDING * tag_slots(exec));
     return STATUS_OK;
 }
 
