@@ -276,8 +276,8 @@ static struct missing find_missing(const struct exec *exec, int number, uint32_t
     return missing;
 }
 
-/* Who has not come to what a task waits for in this step, or to what that waits for. */
-static struct missing find_behind(const struct exec *exec, int number)
+/* Who has not come to what a task waits for in a step, or to what that waits for. */
+static struct missing find_behind(const struct exec *exec, int number, uint32_t step)
 {
     const struct task *task = &exec->program->tasks[number];
     struct missing missing = { 0 };
@@ -287,12 +287,11 @@ static struct missing find_behind(const struct exec *exec, int number)
         if (wait->is_last_step || wait->by_medium)
             continue;
         if (exec->program->tasks[wait->task].signal >= 0) {
-            missing =
-                find_missing(exec, wait->task, exec_target(exec, wait->task, exec->steps));
+            missing = find_missing(exec, wait->task, exec_target(exec, wait->task, step));
             if (missing.count == 0 || missing.first >= 0)
                 continue; /* it is done, or somebody is found */
         }
-        missing = find_behind(exec, wait->task);
+        missing = find_behind(exec, wait->task, step);
     }
     return missing;
 }
@@ -301,8 +300,10 @@ static struct missing find_behind(const struct exec *exec, int number)
 static struct missing find_cause(const struct exec *exec, int task, uint32_t target)
 {
     const struct missing missing = find_missing(exec, task, target);
+    const struct task *of = &exec->program->tasks[task];
+    const uint32_t step = target / (uint32_t)(of->members * of->increment) - 1;
 
-    return missing.count == 0 || missing.first >= 0 ? missing : find_behind(exec, task);
+    return missing.count == 0 || missing.first >= 0 ? missing : find_behind(exec, task, step);
 }
 
 /* The bucket whose parameters a task brings, or NULL. Losses of other nodes come after buckets, so it is

@@ -323,10 +323,13 @@ static void test_a_rank_of_another_machine_that_does_not_come_is_named(void)
     static const struct {
         int ranks, nodes, late;
         const char *text;
+        int64_t bucket_bytes;
     } cases[] = {
-        { 2, 2, 1, "rank 1 has not come to" },
-        { 4, 2, 3, "rank 3 has not come to" },
-        { 3, 2, 0, "rank 0 has not come to" },
+        { 2, 2, 1, "rank 1 has not come to", 0 },
+        { 4, 2, 3, "rank 3 has not come to", 0 },
+        { 3, 2, 0, "rank 0 has not come to", 0 },
+        /* It stops between two buckets: losses are there, so the others wait in the next step. */
+        { 4, 2, 1, "rank 1 has not come to", 40000 },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -335,6 +338,7 @@ static void test_a_rank_of_another_machine_that_does_not_come_is_named(void)
                             .nodes = cases[i].nodes,
                             .threads = 1,
                             .n_steps = 3,
+                            .bucket_bytes = cases[i].bucket_bytes,
                             .late = cases[i].late,
                             .late_ms = -1,
                             .stall = 0.6 };
