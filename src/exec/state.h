@@ -566,11 +566,6 @@ MUST_CHECK enum status remote_create(struct exec *exec);
 void remote_destroy(struct exec *exec);
 /* The parts that lanes hold have their places. */
 void remote_start(struct exec *exec);
-/* Is bucket b given as soon as all lanes have announced it? */
-static inline bool remote_is_direct(const struct exec *exec, int b)
-{
-    return exec->remote && exec->remote->is_direct && !exec->row_sums[b].is_used;
-}
 /* Puts the sums of [at, at + count) together. */
 void remote_sum(struct exec *exec, size_t at, size_t count, float *scratch);
 /* This lane has done what it does for bucket b; the last one gives it. */
@@ -607,15 +602,6 @@ static inline bool bucket_is_gathered(const struct exec *exec, int b)
 static inline bool bucket_is_served(const struct exec *exec, int b)
 {
     return exec->row_sums[b].is_served;
-}
-/* Are there tables whose rows lanes sum and keep before the norm of all is known? */
-static inline bool norms_wait_for_rows(const struct exec *exec)
-{
-    for (int b = 0; b < exec->buckets.count; b++) {
-        if (norms_are_used(exec) && bucket_is_gathered(exec, b))
-            return true;
-    }
-    return false;
 }
 /* Does a node hold its part of the parameters alone, but while they are read? */
 static inline bool bucket_is_held(const struct exec *exec, int b)

@@ -78,6 +78,10 @@ static bool is_of_lane_rows(const struct lowering *l, const struct task *task)
 static void keep_sum(const struct lowering *l, struct task *task, int b)
 {
     lower_writes_own(task, MEMORY_SUM, b, partition_of(task));
+    if (l->adapts) /* squares of parameters */
+        lower_reads_own(task, MEMORY_PARAM, b, partition_of(task));
+    if (l->directs && !l->clips) /* the direction is what is kept */
+        lower_writes_own(task, MEMORY_STATE, b, partition_of(task));
     if (uses_norms(l))
         writes_squares(task, is_of_lane_rows(l, task) ? 2 : 0, partition_of(task));
 }
@@ -255,6 +259,7 @@ static void lower_direction(struct lowering *l, int b)
     struct task *task = add_update_task(l, TASK_DIRECTION, b);
     const enum partition by = partition_of(task);
 
+    lower_reads_own(task, MEMORY_PARAM, b, by);
     lower_writes_own(task, MEMORY_SUM, b, by);
     lower_writes_own(task, MEMORY_STATE, b, by);
     lower_reads_all(task, MEMORY_SQUARES, 0);

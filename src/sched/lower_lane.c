@@ -76,6 +76,8 @@ static void touch_rest(struct lowering *l, struct task *task, int first, int end
         const int g = gather_read_by(l, graph_node(l->graph, n));
         if (g >= 0)
             lower_reads_all(task, MEMORY_TABLE, g);
+        if (l->table_of[n] >= 0)
+            lower_writes_own(task, MEMORY_TABLE, l->table_of[n], PARTITION_LANE);
         writes_loss |= l->makes_loss[n];
     }
     if (writes_loss)

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/test.h"
+#include "model/model.h"
 #include "pass/pass_testing.h"
+#include "pass/strategy.h"
 
 /* What a program does beside forward and backward: a task a line. */
 struct expected {
@@ -154,7 +156,30 @@ static void test_lanes_pull_before_they_read_and_push_what_is_final(void)
     graph_destroy(graph);
 }
 
+/* All gradients of a sample are final together: one task writes every bucket. So it is in stages of pipelines. */
+static void test_a_task_may_write_every_bucket(void)
+{
+    struct pass_config config = pass_testing_config(2, 0);
+    const struct model *model = model_find("gpt");
+    struct model_config shape = model_defaults(model);
+    const struct lower_config lower = { .topology = { .nodes = 1, .node_ranks = 1, .lanes = 1 },
+                                        .has_steps = true,
+                                        .clips_samples = true };
+    struct program *program;
+    struct graph *graph;
+
+    config.bucket_bytes = 1024;
+    shape.batch = config.batch;
+    CHECK_OK(model_build(model, &shape, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("mirrored")->passes, &config, NULL));
+    CHECK(pass_bucket_count(graph) > 24);
+    CHECK_OK(program_lower(graph, &lower, &program));
+    program_destroy(program);
+    graph_destroy(graph);
+}
+
 const struct test tests[] = {
+    { .name = "a task may write every bucket", .run = test_a_task_may_write_every_bucket },
     { .name = "each strategy has the tasks that it is known by",
       .run = test_each_strategy_has_the_tasks_that_it_is_known_by },
     { .name = "lanes pull before they read and push what is final",

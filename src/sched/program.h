@@ -110,7 +110,8 @@ struct access {
     bool is_write;
 };
 
-enum { TASK_ACCESSES = 24 };
+/* A stage of a pipeline may read and write every bucket in one task. */
+enum { TASK_ACCESSES = 2 * GRAPH_NODE_IN + 2 * GRAPH_IN + 8 };
 
 /* TASK_AVERAGE with some workers: entry i of `from` is a worker whose parameters come here, entry i of
  * `to` one that gets those of this worker. */
@@ -132,14 +133,14 @@ struct task {
     int increment;            /* of the counter, by each */
     int first_node, end_node; /* of the graph: what PLACE_LANE tasks run of it; else 0 */
     int segment; /* of a pipeline: forward of chunk 0, 1, ..., then backward of the last, ..., 0 */
-    bool is_once; /* PLACE_LANE: once a step, before the shards; else once a shard */
-    int n_accesses;
-    struct access accesses[TASK_ACCESSES];
+    bool is_once;            /* PLACE_LANE: once a step, before the shards; else once a shard */
     int first_wait, n_waits; /* in program->waits */
     int signal;              /* number of its counter; -1: nobody waits for it */
     bool is_on_demand;       /* no part of a step: members run it when they are asked to */
     struct task_peers peers; /* of TASK_AVERAGE */
     const char *note;        /* what it is about, where kind and bucket do not say; or NULL */
+    int n_accesses;
+    struct access accesses[TASK_ACCESSES];
 };
 
 struct wait {

@@ -79,11 +79,9 @@ static enum status check_media(const struct program *program, int b)
 
 enum status program_verify(const struct program *program)
 {
-    enum status status;
     struct order order;
+    enum status status = order_create(program->n_tasks, &order);
 
-    TRY(order_create(program->n_tasks, &order));
-    status = STATUS_OK;
     for (int step = 0; step < 2; step++) {
         for (int b = 0; b < program->n_tasks && status == STATUS_OK; b++) {
             order_begin_task(&order, program, b, step == 1);
