@@ -329,16 +329,30 @@ static enum status make_update(struct fed_client *client, const struct fed_work 
     return status;
 }
 
-/* Tables are standardized by what all have, once that is known. */
-static enum status standardize(struct fed_client *client, const struct fed_work *work)
+/* Tables are standardized by what all have, once that is known: by the same numbers in all
+ * rounds. Others that are agreed on in a later round would leave this participant's data as they
+ * are, and its update would be of another task than all have signed. */
+enum status client_standardize(struct fed_client *client, const struct fed_work *work)
 {
-    if (client->is_standardized || work->asks_statistics || work->n_statistics == 0)
+    const size_t count = client->trainer.statistics;
+
+    if (work->asks_statistics)
         return STATUS_OK;
-    if (!client->trainer.standardize || client->trainer.statistics != work->n_statistics)
+    if (client->statistics &&
+        (work->n_statistics != count ||
+         memcmp(work->statistics, client->statistics, count * sizeof *work->statistics) != 0))
+        return FAIL(STATUS_MISMATCH,
+                    "the coordinator sends other statistics than before, which "
+                    "the data here are standardized by already: do not trust "
+                    "it");
+    if (client->statistics || work->n_statistics == 0)
+        return STATUS_OK;
+    if (!client->trainer.standardize || count != work->n_statistics)
         return FAIL(STATUS_MISMATCH, "the coordinator has %zu statistics, the data here %zu",
-                    work->n_statistics, client->trainer.statistics);
+                    work->n_statistics, count);
     TRY(client->trainer.standardize(client->trainer.arg, work->statistics));
-    client->is_standardized = true;
+    TRY(mem_alloc(count, sizeof *client->statistics, &client->statistics));
+    memcpy(client->statistics, work->statistics, count * sizeof *client->statistics);
     return STATUS_OK;
 }
 
@@ -422,7 +436,8 @@ static enum status answer_work(struct fed_client *client, const struct fed_work 
                                int64_t round, struct fed_buffer *out)
 {
     TRY(check_work(client, work, round));
-    TRY(standardize(client, work));
+    if (!client->terms.secure) /* else once it is known to be the task that was announced */
+        TRY(client_standardize(client, work));
     if (client->config.spend && !work->asks_statistics)
         TRY(client->config.spend(client->config.arg, round));
     if (client->terms.secure)
@@ -546,7 +561,7 @@ static enum status take_end(struct fed_client *client, const struct fed_message 
     struct fed_work work;
 
     TRY(fed_work_read(message->payload, message->payload_length, client->length, &work));
-    enum status status = standardize(client, &work);
+    enum status status = client_standardize(client, &work);
     if (status == STATUS_OK && work.asks_statistics)
         status = FAIL(STATUS_CORRUPT, "the last message has no parameters");
     if (status == STATUS_OK)
@@ -671,6 +686,7 @@ void fed_client_destroy(struct fed_client *client)
     fed_buffer_release(&client->task_hashes);
     cohorts_destroy(client->cohorts);
     mem_free(client->parameters);
+    mem_free(client->statistics);
     mem_free(client->control);
     mem_free(client->new_control);
     mem_free(client->old_error);

@@ -295,6 +295,7 @@ enum status client_secure_train(struct fed_client *client, int64_t round,
                     "the coordinator sends another model or other settings than it announced "
                     "for round %lld and all participants signed: do not trust it",
                     (long long)round);
+    TRY(client_standardize(client, work));
     enum status status = work->asks_statistics ? client_sum_rows(client, &update)
                                                : client_make_update(client, work, &update);
     if (status == STATUS_OK)

@@ -6,6 +6,7 @@
 #include "base/test.h"
 #include "fed/rounds_testing.h"
 #include "fed/secure.h"
+#include "fed/server_state.h"
 
 static void test_secure_is_plain_within_steps(void)
 {
@@ -439,6 +440,63 @@ static void test_what_is_cut_off_is_told(void)
     federation_end(&federation);
 }
 
+static void begin_statistics(struct federation *federation, int n)
+{
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = terms.standardize = true;
+    terms.deadline_s = 5;
+    federation_begin(federation, &terms, n);
+}
+
+/* What the next task of training says to participant 0. */
+static enum status take_training(struct federation *federation)
+{
+    struct fed_message message;
+    struct fed_buffer reply;
+
+    fed_buffer_init(&reply, 1 << 16);
+    federation_reach_training(federation, &reply, &message);
+    const enum status status =
+        fed_client_reply(federation->tested[0].client, reply.data, reply.length);
+    fed_buffer_release(&reply);
+    return status;
+}
+
+/* A participant that keeps the statistics of an earlier round would make its update of other
+ * data than all have signed: with columns scaled to nothing in a round that is then lost, the
+ * updates of all but one are zero in the next. */
+static void test_statistics_do_not_change(void)
+{
+    struct federation federation;
+
+    begin_statistics(&federation, 4);
+    while (fed_server_done(federation.server) == 0)
+        federation_turn(&federation);
+    const float before = federation.tested[0].statistics[1];
+    federation.server->statistics[1] *= 1e6F; /* announced to all alike */
+    CHECK_STATUS(STATUS_MISMATCH, take_training(&federation));
+    CHECK_MESSAGE("other statistics than before");
+    CHECK(federation.tested[0].statistics[1] == before);
+    federation_restart_client(&federation, 0); /* one that begins again has none yet */
+    CHECK_OK(take_training(&federation));
+    CHECK(federation.tested[0].statistics[1] == federation.server->statistics[1]);
+    federation_end(&federation);
+
+    begin_statistics(&federation, 4);
+    while (fed_server_done(federation.server) == 0)
+        federation_turn(&federation);
+    float *statistics = federation.server->statistics;
+    federation.server->statistics = NULL;
+    federation.server->n_statistics = 0;
+    CHECK_STATUS(STATUS_MISMATCH, take_training(&federation));
+    CHECK_MESSAGE("other statistics than before");
+    federation.server->statistics = statistics;
+    federation.server->n_statistics = TESTED_STATISTICS;
+    federation_end(&federation);
+}
+
 /* A sum beyond what clipped updates add up to. */
 static void test_sums_beyond_the_terms_are_lost(void)
 {
@@ -502,6 +560,7 @@ const struct test tests[] = {
       .run = test_participants_refuse_near_sums },
     { .name = "a repeated task is refused", .run = test_a_repeated_task_is_refused },
     { .name = "what is cut off is told", .run = test_what_is_cut_off_is_told },
+    { .name = "statistics do not change", .run = test_statistics_do_not_change },
     { .name = "sums beyond the terms are lost", .run = test_sums_beyond_the_terms_are_lost },
     { .name = "secure answers count once", .run = test_secure_answers_count_once },
     { 0 },
