@@ -549,7 +549,7 @@ static enum status take_task(struct fed_client *client, const struct fed_message
         settle(client, false);
     TRY(status);
     client->round = message->round;
-    client->given += message->stage == FED_TRAIN && !is_left;
+    client->given += message->stage == FED_TRAIN; /* that it left is an answer, too */
     client->phase = PHASE_GIVE;
     if (is_left)
         TRY(sleep_for(client, REFUSED_WAIT_S));

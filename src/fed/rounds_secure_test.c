@@ -497,6 +497,60 @@ static void test_statistics_do_not_change(void)
     federation_end(&federation);
 }
 
+static void lie_about_scale(struct fed_work *work)
+{
+    work->most = 5;
+}
+
+/* A participant whose sum is beyond its range gives nothing, and that is seen. With ranges, or a
+ * scale, of its own choice the coordinator would find any sum of any participant by halving. */
+static void test_ranges_are_powers_of_two(void)
+{
+    struct federation federation;
+
+    begin_statistics(&federation, 4);
+    for (int i = 0; i < 1000 && !federation.server->ranges; i++) {
+        (void)federation_post(&federation, i % 4);
+        if (i % 4 == 3 && !federation.server->ranges)
+            CHECK_OK(fed_server_tick(federation.server));
+    }
+    CHECK(federation.server->ranges && !federation.server->is_running);
+    const float range = federation.server->ranges[1];
+    federation.server->ranges[1] = 1.5F * range; /* announced to all alike */
+    CHECK_STATUS(STATUS_MISMATCH, take_training(&federation));
+    CHECK_MESSAGE("no powers of two");
+    federation.server->ranges[1] = range;
+    CHECK_STATUS(STATUS_MISMATCH, federation_take_lie(&federation, lie_about_scale));
+    CHECK_MESSAGE("no powers of two");
+    federation_end(&federation);
+}
+
+/* Nor does it find anything else by whether a participant gives an update: one whose training
+ * diverges gives zeros, and the sum tells that there was one. */
+static void test_nobody_is_seen_to_diverge(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    for (int diverges = 0; diverges < 2; diverges++) {
+        federation_terms(&terms);
+        terms.secure = true;
+        terms.rounds = 1;
+        terms.deadline_s = 5;
+        federation_begin(&federation, &terms, 4);
+        federation.tested[3].n_lies = TESTED_LENGTH;
+        federation.tested[3].lie = 1e30F;
+        federation.tested[3].fails = diverges;
+        federation_run(&federation);
+        CHECK_INT(0, federation_audited(&federation, "is lost"));
+        CHECK_INT(1, federation_metrics(&federation, "\"participants\": 4"));
+        CHECK_INT(1, federation_metrics(&federation, "\"cut_off\": 0.25"));
+        CHECK_CLOSE((1 * 1 + 2 * 2 + 3 * 3) / 4.0 / 10, federation_parameter(&federation),
+                    1e-5);
+        federation_end(&federation);
+    }
+}
+
 /* A sum beyond what clipped updates add up to. */
 static void test_sums_beyond_the_terms_are_lost(void)
 {
@@ -561,6 +615,8 @@ const struct test tests[] = {
     { .name = "a repeated task is refused", .run = test_a_repeated_task_is_refused },
     { .name = "what is cut off is told", .run = test_what_is_cut_off_is_told },
     { .name = "statistics do not change", .run = test_statistics_do_not_change },
+    { .name = "ranges are powers of two", .run = test_ranges_are_powers_of_two },
+    { .name = "nobody is seen to diverge", .run = test_nobody_is_seen_to_diverge },
     { .name = "sums beyond the terms are lost", .run = test_sums_beyond_the_terms_are_lost },
     { .name = "secure answers count once", .run = test_secure_answers_count_once },
     { 0 },

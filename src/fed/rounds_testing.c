@@ -79,6 +79,8 @@ static enum status train(void *arg, const struct fed_work *work, const float *sh
                                  .loss = goal,
                                  .correct = 1,
                                  .seen = 2 };
+    if (tested->fails)
+        return FAIL(STATUS_MISMATCH, "local training diverged");
     for (size_t i = 0; i < TESTED_LENGTH; i++) {
         const float gradient = (work->vector[0][i] - goal) / 4 + (shift ? shift[i] : 0);
         out[i] = work->whole ? gradient : work->vector[0][i] - gradient;

@@ -20,6 +20,7 @@ struct tested {
     uint8_t public_key[SECAGG_PUBLIC];
     uint64_t drawn;
     bool is_silent; /* says nothing */
+    bool fails;     /* its training diverges */
     int lost;       /* samples that it has no more */
     int n_lies;     /* so many parameters become `lie` in its training */
     float lie;

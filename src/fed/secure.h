@@ -33,7 +33,8 @@ enum { SECURE_LOSS_MOST = 32 };
  * beforehand. A first round finds, for each sum, the smallest power of two that is above what
  * any participant has; the second one adds the sums up, each as a share of its range. So
  * nothing is cut off, whatever the units of a column are, and the coordinator learns of the
- * ranges no more than these powers of two. */
+ * ranges no more than these powers of two. A participant that has more than a range leaves the
+ * round, so participants take no ranges but powers of two, and fed_work.most is one, too. */
 enum secure_asks { SECURE_UPDATE, SECURE_RANGES, SECURE_SUMS, SECURE_ASKS };
 /* A range is 2^e with e from SECURE_EXPONENT on; a word a sum and exponent. */
 enum { SECURE_EXPONENT = -64, SECURE_EXPONENTS = 128 };

@@ -233,6 +233,9 @@ static bool is_beyond(const struct fed_server *server, const double *values, dou
     return !(sqrt(squares) <= 1.001 * weight * most + step * sqrt((double)server->length));
 }
 
+/* Of updates of which more is cut off, all together, nothing can be learned. */
+static const double CUT_OFF_MOST = 0.5;
+
 /* Moves by a sum of `values`; divides it into `update` and, of control variates, the vector
  * behind it. */
 static enum status move_by_sum(struct fed_server *server, double *values, float *update)
@@ -260,6 +263,10 @@ static enum status move_by_sum(struct fed_server *server, double *values, float 
         return server_lose(server,
                            "the sum is beyond what updates within the terms add up to: a "
                            "participant lied");
+    if (score.cut_off > CUT_OFF_MOST)
+        return server_lose(server,
+                           "most of the updates is beyond --range: training diverged, or the "
+                           "range is too small");
     const double by = *server->terms->dp ? server->expected : extra[SECURE_WEIGHT];
     if (by <= 0)
         return server_lose(server, "the weights of those who gave something add up to nothing");
