@@ -17,9 +17,10 @@
 #include "fed/client_state.h"
 #include "optim/optim.h"
 
-static const char magic[8] = "tfclien3";
-/* Its secure rounds had another protocol: one that was under way is left. */
-static const char old_magic[8] = "tfclien2";
+static const char magic[8] = "tfclien4";
+/* 3 has no hash of the terms. Secure rounds of 2 had another protocol: one that was under way is left. */
+static const char *const old_magics[] = { "tfclien2", "tfclien3" };
+enum { OLDEST = 2, NEWEST = 4 };
 static const double REFUSED_WAIT_S = 1;
 
 enum { STATE_MOST = 1 << 30, MESSAGE_MOST = 1 << 30 };
@@ -54,6 +55,7 @@ static enum status write_state(const struct fed_client *client, struct fed_buffe
 
     fed_put(out, magic, sizeof magic);
     fed_put_text(out, client->terms.federation);
+    fed_put(out, client->terms_hash, sizeof client->terms_hash);
     fed_put_u64(out, (uint64_t)client->round);
     fed_put_u64(out, (uint64_t)client->taken_round);
     fed_put_u64(out, client->given);
@@ -131,22 +133,72 @@ static enum status take_cohorts(struct fed_client *client, struct fed_reader *re
     return cohorts_read(client->cohorts, reader);
 }
 
+/* Of which version is the state? 0: of none. */
+static int take_version(struct fed_reader *reader)
+{
+    const uint8_t *head = fed_take(reader, sizeof magic);
+
+    if (!head)
+        return 0;
+    for (int version = OLDEST; version < NEWEST; version++) {
+        if (memcmp(head, old_magics[version - OLDEST], sizeof magic) == 0)
+            return version;
+    }
+    return memcmp(head, magic, sizeof magic) == 0 ? NEWEST : 0;
+}
+
+static void skip_optional(struct fed_reader *reader)
+{
+    if (fed_take_u8(reader) == 0)
+        return;
+    (void)fed_take(reader, fed_take_u32(reader) * sizeof(float));
+}
+
+/* The state is of another federation: this one begins anew. But it is the coordinator that names a
+ * federation, so the sets whose sums were signed are kept. */
+static enum status keep_cohorts(struct fed_client *client, struct fed_reader *reader,
+                                int version)
+{
+    size_t length;
+
+    if (version == OLDEST)
+        return STATUS_OK;
+    (void)fed_take(reader, 3 * 8); /* rounds, updates */
+    for (int i = 0; i < 5; i++)    /* vectors */
+        skip_optional(reader);
+    (void)fed_take(reader, 8 + 4 + 1 + SECAGG_AGREED + 8); /* the secure round */
+    for (int i = 0; i < 3; i++) /* its secrets, the message, hashes of tasks */
+        (void)fed_take_bytes(reader, &length);
+    TRY(cohorts_read(client->cohorts, reader));
+    TRY(fed_reader_end(reader, "saved state of another federation"));
+    log_line(LOG_INFO, "the state is of another federation, and its record of sums is kept: "
+                       "where the data are others, join with another --state");
+    return STATUS_OK;
+}
+
 /* What an earlier session left, once the terms say how long vectors are. */
 static enum status load_state(struct fed_client *client)
 {
     const struct fed_client_config *config = &client->config;
     struct fed_reader reader = fed_reader(config->state, config->state_length);
-    const uint8_t *head = fed_take(&reader, sizeof magic);
-    const bool is_old = head && memcmp(head, old_magic, sizeof old_magic) == 0;
+    const int version = take_version(&reader);
+    const bool is_old = version == OLDEST;
     char federation[FED_TEXT];
     float *error = codec_error(client), *loaded = NULL;
     size_t secagg_length, message_length;
 
-    if (!head || (!is_old && memcmp(head, magic, sizeof magic) != 0))
+    if (version == 0)
         return FAIL(STATUS_CORRUPT, "the saved state is none of this program");
     fed_take_text(&reader, federation, sizeof federation);
+    const uint8_t *hash =
+        version == NEWEST ? fed_take(&reader, sizeof client->terms_hash) : NULL;
     if (!reader.failed && strcmp(federation, client->terms.federation) != 0)
-        return STATUS_OK; /* of another federation: this one begins anew */
+        return keep_cohorts(client, &reader, version);
+    if (hash && memcmp(hash, client->terms_hash, sizeof client->terms_hash) != 0)
+        return FAIL(STATUS_MISMATCH,
+                    "the coordinator has other terms than it had when this participant joined "
+                    "the federation %s",
+                    federation);
     client->round = (int64_t)fed_take_u64(&reader);
     client->taken_round = (int64_t)fed_take_u64(&reader);
     client->given = fed_take_u64(&reader);

@@ -374,6 +374,58 @@ static void test_participants_refuse_near_sums(void)
     federation_end(&federation);
 }
 
+/* The coordinator names a federation. A new name does not make participants forget the sums that
+ * they signed, or it would subtract a sum of four from one of five. */
+static void test_another_federation_takes_no_near_sums(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.deadline_s = 5;
+    terms.threshold = terms.minimum = 3;
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 5);
+    federation_run(&federation);
+    federation_begin_another(&federation, "another");
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(federation_come_back(&federation, i));
+    federation.terms.cohort_difference = 1; /* its own, after the participants read them */
+    federation.tested[4].is_silent = true;
+    for (int i = 0; i < 60 && federation_audited(&federation, "is lost") < 2; i++)
+        federation_turn(&federation);
+    CHECK_INT(2, federation_audited(&federation, "is lost"));
+    CHECK_INT(0, fed_server_done(federation.server));
+    federation.tested[4].is_silent = false;
+    CHECK_OK(federation_come_back(&federation, 4));
+    federation_run(&federation); /* with all of them it goes on */
+    federation_end(&federation);
+}
+
+/* A participant that begins again takes no other terms of a federation than those it knows. */
+static void test_terms_do_not_change_by_a_restart(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    federation_begin(&federation, &terms, 4);
+    while (fed_server_done(federation.server) == 0)
+        federation_turn(&federation);
+    federation.terms.cohort_difference = 1;
+    federation_restart_server(&federation);
+    CHECK_STATUS(STATUS_MISMATCH, federation_come_back(&federation, 0));
+    CHECK_MESSAGE("other terms than");
+    federation.terms.cohort_difference = 0;
+    federation_restart_server(&federation);
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(federation_come_back(&federation, i));
+    federation_run(&federation);
+    federation_end(&federation);
+}
+
 /* The task of a round that was given, as one of a later round. */
 static void test_a_repeated_task_is_refused(void)
 {
@@ -612,6 +664,10 @@ const struct test tests[] = {
       .run = test_sums_differ_by_more_than_one },
     { .name = "participants refuse sums that are too near",
       .run = test_participants_refuse_near_sums },
+    { .name = "another federation takes no near sums",
+      .run = test_another_federation_takes_no_near_sums },
+    { .name = "terms do not change by a restart",
+      .run = test_terms_do_not_change_by_a_restart },
     { .name = "a repeated task is refused", .run = test_a_repeated_task_is_refused },
     { .name = "what is cut off is told", .run = test_what_is_cut_off_is_told },
     { .name = "statistics do not change", .run = test_statistics_do_not_change },

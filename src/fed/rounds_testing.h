@@ -52,6 +52,11 @@ void federation_end(struct federation *federation);
 void federation_restart_server(struct federation *federation);
 void federation_restart_client(struct federation *federation, int number);
 
+/* A participant begins again from what it saved; what it says to the coordinator's terms. */
+MUST_CHECK enum status federation_come_back(struct federation *federation, int number);
+/* Another coordinator, with an empty store, for a federation of this name. Participants must come back. */
+void federation_begin_another(struct federation *federation, const char *name);
+
 /* One post of a participant and its reply. Returns the type of that; FED_TYPES: it sleeps, has ended or is silent. */
 enum fed_type federation_post(struct federation *federation, int number);
 /* Everybody posts once, in turn; then a tick. */
