@@ -45,12 +45,20 @@ static enum status read_line(const char *text, size_t length, struct line *out)
     return ledger_entry_read(next + 1, (size_t)(end - next - 1), &out->entry);
 }
 
-/* Adds all releases of a kind to the ledger. *again: `release` is among them. */
+/* What is recorded of the release's federation. */
+struct earlier {
+    bool again;    /* this round */
+    uint64_t next; /* after the last round */
+};
+
+/* Adds all releases of a kind to the ledger. */
 static enum status add_lines(const char *text, size_t length, bool is_record,
                              const struct fed_release *release, struct ledger *ledger,
-                             bool *again)
+                             struct earlier *earlier)
 {
     uint64_t count = 0;
+
+    *earlier = (struct earlier){ 0 };
 
     for (size_t at = 0, number = 1; at < length; number++) {
         const char *end = memchr(text + at, '\n', length - at);
@@ -61,8 +69,11 @@ static enum status add_lines(const char *text, size_t length, bool is_record,
         at += bytes + 1;
         if (line.is_record != is_record)
             continue;
-        *again |= release && line.entry.round == release->entry.round &&
-                  strcmp(line.federation, release->federation) == 0;
+        if (release && strcmp(line.federation, release->federation) == 0) {
+            earlier->again |= line.entry.round == release->entry.round;
+            if (line.entry.round >= earlier->next)
+                earlier->next = line.entry.round + 1;
+        }
         line.entry.round = count++; /* of all federations, one after the other */
         TRY(ledger_add(ledger, &line.entry));
     }
@@ -72,11 +83,11 @@ static enum status add_lines(const char *text, size_t length, bool is_record,
 enum status fed_spending_epsilon(const char *text, size_t length, bool is_record, double delta,
                                  double *out)
 {
+    struct earlier earlier;
     struct ledger *ledger;
-    bool again = false;
 
     TRY(ledger_create(INFINITY, delta, &ledger));
-    const enum status status = add_lines(text, length, is_record, NULL, ledger, &again);
+    const enum status status = add_lines(text, length, is_record, NULL, ledger, &earlier);
     if (status == STATUS_OK)
         *out = ledger_epsilon(ledger, NULL);
     ledger_destroy(ledger);
@@ -137,39 +148,64 @@ static enum status judge(const struct ledger *ledger, const struct fed_release *
         release->is_record ? "records" : "updates", epsilon, release->delta, release->epsilon);
 }
 
-static enum status add(const char *path, const struct fed_release *release)
+/* Rounds whose draw left this participant out are part of what chance gives. */
+static void count_draws(const struct earlier *earlier, struct ledger_entry *entry)
 {
+    if (entry->sampling == SAMPLING_POISSON && entry->round >= earlier->next)
+        entry->releases = entry->round - earlier->next + 1;
+}
+
+static enum status add(const char *path, const struct fed_release *asked)
+{
+    struct fed_release release = *asked;
     struct ledger *ledger;
-    bool again = false;
+    struct earlier earlier;
     char *text;
     size_t length;
 
     TRY(read_file(path, &text, &length));
-    enum status status = ledger_create(INFINITY, release->delta, &ledger);
+    enum status status = ledger_create(INFINITY, release.delta, &ledger);
     if (status != STATUS_OK) {
         mem_free(text);
         return status;
     }
-    status = add_lines(text, length, release->is_record, release, ledger, &again);
+    status = add_lines(text, length, release.is_record, &release, ledger, &earlier);
     if (status == STATUS_CORRUPT)
         status = FAIL(STATUS_CORRUPT,
                       "%s: is damaged: mend it, or start a new one knowing that "
                       "what was spent counts no more",
                       path);
-    const bool is_counted = again && !release->is_record;
+    const bool is_counted = earlier.again && !release.is_record;
+    if (status == STATUS_OK)
+        count_draws(&earlier, &release.entry);
     if (status == STATUS_OK && !is_counted)
-        status = judge(ledger, release);
+        status = judge(ledger, &release);
     if (status == STATUS_OK && !is_counted)
-        status = write_file(path, text, length, release);
+        status = write_file(path, text, length, &release);
     ledger_destroy(ledger);
     mem_free(text);
     return status;
+}
+
+/* One that a line holds as it is, and that is read back. */
+static bool is_name(const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (size_t i = 0; i < length; i++) {
+        if (name[i] <= ' ' || name[i] > '~')
+            return false;
+    }
+    return length > 0 && length < FED_TEXT;
 }
 
 enum status fed_spending_add(const char *path, const struct fed_release *release)
 {
     struct strbuf lock;
 
+    if (!is_name(release->federation) || release->entry.round > INT32_MAX)
+        return FAIL(STATUS_MISMATCH, "a federation or a round that no record of privacy can "
+                                     "name: its id has printable characters without spaces");
     strbuf_init(&lock, PATH_MOST);
     strbuf_printf(&lock, "%s.lock", path);
     enum status status = strbuf_status(&lock);

@@ -7,7 +7,8 @@
  * together would go past the policy's epsilon.
  *
  *   updates: one participant's updates are hidden (terms' --dp). A round counts once, however
- *            often it is asked for.
+ *            often it is asked for. Where chance draws the participants, all rounds since the
+ *            last one that is recorded count with it: `releases` of the line.
  *   records: one record's part in them is hidden (--dp-sgd). Every training counts.
  *
  * The file has a line a release: `updates FEDERATION {entry}` (accountant.h). It is replaced as
@@ -30,7 +31,8 @@ struct fed_release {
     double epsilon, delta;     /* that all together may reach; epsilon INFINITY: any */
 };
 
-/* Adds the release to the file. STATUS_STOPPED with the numbers if it would go past epsilon:
+/* Adds the release to the file. STATUS_MISMATCH: the federation has no name that a line can hold,
+ * printable characters without spaces, up to 63. STATUS_STOPPED with the numbers if it would go past epsilon:
  * then the file is as it was. */
 MUST_CHECK enum status fed_spending_add(const char *path, const struct fed_release *release);
 /* Epsilon of the text of such a file at delta, over one kind of release. STATUS_CORRUPT names
