@@ -484,14 +484,30 @@ static enum status check_work(const struct fed_client *client, const struct fed_
     return STATUS_OK;
 }
 
+/* Counts the privacy of an update. The name of a round's secrets says nothing of them. */
+static enum status spend(const struct fed_client *client, int64_t round)
+{
+    uint8_t name[SECAGG_SEED];
+    char text[17];
+
+    if (!client->config.spend)
+        return STATUS_OK;
+    if (!client->terms.secure || !client->secagg)
+        return client->config.spend(client->config.arg, round, NULL);
+    secagg_client_derive(client->secagg, "spending", name);
+    for (int i = 0; i < 8; i++)
+        snprintf(text + 2 * i, 3, "%02x", name[i]);
+    return client->config.spend(client->config.arg, round, text);
+}
+
 static enum status answer_work(struct fed_client *client, const struct fed_work *work,
                                int64_t round, struct fed_buffer *out)
 {
     TRY(check_work(client, work, round));
     if (!client->terms.secure) /* else once it is known to be the task that was announced */
         TRY(client_standardize(client, work));
-    if (client->config.spend && !work->asks_statistics)
-        TRY(client->config.spend(client->config.arg, round));
+    if (!work->asks_statistics)
+        TRY(spend(client, round));
     if (client->terms.secure)
         return client_secure_train(client, round, work, out);
     return work->asks_statistics ? answer_statistics(client, out)

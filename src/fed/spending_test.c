@@ -153,10 +153,31 @@ static void test_rounds_without_it_are_counted(void)
     CHECK_OK(fed_spending_add(path, &release));
 }
 
+/* A round that is run again with other secrets has other noise. A coordinator brings that about: a
+ * participant that joins another federation in between forgets its state. */
+static void test_the_same_round_with_other_keys_counts(void)
+{
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/ledger", test_folder());
+    struct fed_release release = release_of("a", 0, false);
+    release.keys = "00112233";
+    CHECK_OK(fed_spending_add(path, &release));
+    const double once = spent(path, false);
+    CHECK_OK(fed_spending_add(path, &release));
+    CHECK(spent(path, false) == once);
+    release.keys = "44556677";
+    CHECK_OK(fed_spending_add(path, &release));
+    CHECK(spent(path, false) > once);
+    release.keys = NULL;
+    CHECK_OK(fed_spending_add(path, &release));
+    CHECK_CLOSE(exact_epsilon(10, 3, 1e-5), spent(path, false), 0.3);
+}
+
 /* The coordinator names the federation: its name must not end the record. */
 static void test_names_do_not_damage_the_record(void)
 {
-    static const char *const names[] = { "", "a b", "a\nupdates b", "a\n", "\x01" };
+    static const char *const names[] = { "", "a b", "a\nupdates b", "a\n", "\x01", "a/0" };
     char path[512];
 
     snprintf(path, sizeof path, "%s/ledger", test_folder());
@@ -193,6 +214,8 @@ const struct test tests[] = {
     { .name = "policies count for themselves", .property = test_policies_count_themselves },
     { .name = "federations share a record", .run = test_federations_share_a_record },
     { .name = "rounds without it are counted", .run = test_rounds_without_it_are_counted },
+    { .name = "the same round with other keys counts",
+      .run = test_the_same_round_with_other_keys_counts },
     { .name = "names do not damage the record", .run = test_names_do_not_damage_the_record },
     { .name = "damaged records are refused", .run = test_damaged_records_are_refused },
     { 0 },
