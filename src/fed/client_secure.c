@@ -77,16 +77,15 @@ static bool has_given(const struct fed_client *client, const uint8_t task[SECAGG
 /* The set that was signed must not be too near to that of an earlier round. */
 static enum status check_cohort(struct fed_client *client)
 {
-    const uint8_t kind = (uint8_t)client->secure_asks;
     uint8_t(*ids)[SECAGG_PUBLIC];
 
     _Static_assert((int)SECAGG_PUBLIC == (int)COHORTS_ID, "an identity is a public key");
     TRY(mem_alloc(client->secure_participants, sizeof *ids, &ids));
     const uint32_t n = secagg_client_alive(client->secagg, ids);
-    enum status status = cohorts_check(client->cohorts, kind, ids, n,
-                                       fed_terms_cohort_difference(&client->terms));
+    enum status status = secure_check_cohort(client->cohorts, client->secure_asks, ids, n,
+                                             fed_terms_cohort_difference(&client->terms));
     if (status == STATUS_OK)
-        status = cohorts_add(client->cohorts, kind, ids, n);
+        status = cohorts_add(client->cohorts, (uint8_t)client->secure_asks, ids, n);
     mem_free(ids);
     return status;
 }

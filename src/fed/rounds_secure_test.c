@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/test.h"
 #include "fed/rounds_testing.h"
 #include "fed/secure.h"
@@ -549,6 +550,47 @@ static void test_statistics_do_not_change(void)
     federation_end(&federation);
 }
 
+/* Goes on until the coordinator has these numbers, and to no next round; or for a while. */
+static void reach(struct federation *federation, float *const *numbers)
+{
+    const int n = federation->n;
+
+    for (int i = 0; i < 100 * n && !*numbers; i++) {
+        (void)federation_post(federation, i % n);
+        if (i % n != n - 1 || *numbers)
+            continue;
+        federation->now += 1;
+        CHECK_OK(fed_server_tick(federation->server));
+    }
+}
+
+/* Sums over rows are the same numbers in every round. Five sums over four participants each, which
+ * differ by two, are five equations for five unknown ones, and each participant is in four. */
+static void test_statistics_are_not_solved_for(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = terms.standardize = true;
+    terms.deadline_s = 5;
+    terms.threshold = terms.minimum = 4;
+    federation_begin(&federation, &terms, 5);
+    const struct fed_server *server = federation.server;
+    for (int without = 0; without < 2; without++) {
+        federation.tested[without].is_silent = true;
+        federation.now += 100; /* it is gone */
+        reach(&federation, &server->statistics);
+        CHECK((server->statistics != NULL) == (without == 0));
+        federation.tested[without].is_silent = false;
+        mem_free(server->statistics); /* it asks again, and forgets what it asked for */
+        federation.server->statistics = NULL;
+        cohorts_destroy(server->cohorts);
+        CHECK_OK(cohorts_create(&federation.server->cohorts));
+    }
+    federation_end(&federation);
+}
+
 static void lie_about_scale(struct fed_work *work)
 {
     work->most = 5;
@@ -561,11 +603,7 @@ static void test_ranges_are_powers_of_two(void)
     struct federation federation;
 
     begin_statistics(&federation, 4);
-    for (int i = 0; i < 1000 && !federation.server->ranges; i++) {
-        (void)federation_post(&federation, i % 4);
-        if (i % 4 == 3 && !federation.server->ranges)
-            CHECK_OK(fed_server_tick(federation.server));
-    }
+    reach(&federation, &federation.server->ranges);
     CHECK(federation.server->ranges && !federation.server->is_running);
     const float range = federation.server->ranges[1];
     federation.server->ranges[1] = 1.5F * range; /* announced to all alike */
@@ -671,6 +709,7 @@ const struct test tests[] = {
     { .name = "a repeated task is refused", .run = test_a_repeated_task_is_refused },
     { .name = "what is cut off is told", .run = test_what_is_cut_off_is_told },
     { .name = "statistics do not change", .run = test_statistics_do_not_change },
+    { .name = "statistics are not solved for", .run = test_statistics_are_not_solved_for },
     { .name = "ranges are powers of two", .run = test_ranges_are_powers_of_two },
     { .name = "nobody is seen to diverge", .run = test_nobody_is_seen_to_diverge },
     { .name = "sums beyond the terms are lost", .run = test_sums_beyond_the_terms_are_lost },

@@ -56,8 +56,8 @@ enum status server_check_chosen(const struct fed_server *server, const bool *cho
             identify(&server->members[i], ids[n++]);
     }
     const enum status status =
-        cohorts_check(server->cohorts, (uint8_t)what_is_asked(server), ids, n,
-                      fed_terms_cohort_difference(server->terms));
+        secure_check_cohort(server->cohorts, what_is_asked(server), ids, n,
+                            fed_terms_cohort_difference(server->terms));
     mem_free(ids);
     return status;
 }
@@ -78,7 +78,7 @@ static uint32_t list_alive(const struct fed_server *server, uint8_t (*ids)[COHOR
  * in reserve. */
 static enum status choose_summed(struct fed_server *server, uint8_t (*ids)[COHORTS_ID])
 {
-    const uint8_t kind = (uint8_t)what_is_asked(server);
+    const enum secure_asks asks = what_is_asked(server);
     const uint32_t least = fed_terms_cohort_difference(server->terms);
 
     for (;;) {
@@ -87,9 +87,9 @@ static enum status choose_summed(struct fed_server *server, uint8_t (*ids)[COHOR
             return FAIL(STATUS_MISMATCH,
                         "too few participants stay without those whose updates a difference "
                         "of sums would give away");
-        const enum status status = cohorts_check(server->cohorts, kind, ids, n, least);
+        const enum status status = secure_check_cohort(server->cohorts, asks, ids, n, least);
         if (status == STATUS_OK)
-            return cohorts_add(server->cohorts, kind, ids, n);
+            return cohorts_add(server->cohorts, (uint8_t)asks, ids, n);
         if (status != STATUS_MISMATCH || !secagg_server_leave_out(server->secagg))
             return status;
     }
