@@ -464,6 +464,72 @@ static void test_a_repeated_task_is_refused(void)
     federation_end(&federation);
 }
 
+/* Asks a participant for the keys of a round whose task has the hash that begins with `first`. Returns what it does then. */
+static enum fed_do ask_for_keys(struct fed_client *client, struct fed_message *message,
+                                int64_t round, uint8_t first, enum status expected)
+{
+    uint8_t bytes[256];
+    struct fed_buffer reply;
+    struct fed_step step;
+
+    do {
+        CHECK_OK(fed_client_next(client, &step));
+    } while (step.what != FED_SEND);
+    CHECK(message->payload_length <= sizeof bytes);
+    memcpy(bytes, message->payload, message->payload_length);
+    bytes[5] = first; /* behind participants and what is asked */
+    const struct fed_message asks = { .type = FED_TASK,
+                                      .stage = FED_KEYS,
+                                      .round = round,
+                                      .payload = bytes,
+                                      .payload_length = message->payload_length };
+    fed_buffer_init(&reply, 1 << 16);
+    fed_message_write(&asks, &reply);
+    CHECK_STATUS(expected, fed_client_reply(client, reply.data, reply.length));
+    fed_buffer_release(&reply);
+    CHECK_OK(fed_client_next(client, &step));
+    return step.what;
+}
+
+/* What was given is known after a restart; a round that was left stays left, and one that was
+ * begun is not begun again with another task. */
+static void test_a_restart_forgets_no_task(void)
+{
+    static const struct fed_message ok = { .type = FED_OK };
+    struct federation federation;
+    struct fed_terms terms;
+    struct fed_message message;
+    struct fed_buffer keys, reply;
+    struct fed_step step;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 4);
+    fed_buffer_init(&keys, 1 << 16);
+    fed_buffer_init(&reply, 1 << 16);
+    CHECK_OK(fed_client_next(federation.tested[0].client, &step));
+    CHECK_OK(fed_server_answer(federation.server, "p00", step.message, step.length, &keys));
+    CHECK_OK(fed_message_read(keys.data, keys.length, &message));
+    CHECK(message.type == FED_TASK && message.stage == FED_KEYS);
+    CHECK_OK(fed_client_reply(federation.tested[0].client, keys.data, keys.length));
+    while (fed_server_done(federation.server) == 0)
+        federation_turn(&federation);
+    CHECK_OK(federation_come_back(&federation, 0));
+    const uint8_t given = message.payload[5], other = given ^ 1;
+    struct fed_client *client = federation.tested[0].client;
+    CHECK_INT(FED_SLEEP, ask_for_keys(client, &message, 7, given, STATUS_OK));
+    CHECK_MESSAGE("an update that it was given in an earlier round");
+    CHECK_INT(FED_SLEEP, ask_for_keys(client, &message, 7, other, STATUS_OK));
+    CHECK_INT(FED_SEND, ask_for_keys(client, &message, 8, other, STATUS_OK));
+    fed_message_write(&ok, &reply);
+    CHECK_OK(fed_client_reply(client, reply.data, reply.length));
+    (void)ask_for_keys(client, &message, 8, given ^ 2, STATUS_MISMATCH);
+    fed_buffer_release(&keys);
+    fed_buffer_release(&reply);
+    federation_end(&federation);
+}
+
 /* Elements beyond the range are cut off; the share is told, and a participant gives nothing of which much would be. */
 static void test_what_is_cut_off_is_told(void)
 {
@@ -707,6 +773,7 @@ const struct test tests[] = {
     { .name = "terms do not change by a restart",
       .run = test_terms_do_not_change_by_a_restart },
     { .name = "a repeated task is refused", .run = test_a_repeated_task_is_refused },
+    { .name = "a restart forgets no task", .run = test_a_restart_forgets_no_task },
     { .name = "what is cut off is told", .run = test_what_is_cut_off_is_told },
     { .name = "statistics do not change", .run = test_statistics_do_not_change },
     { .name = "statistics are not solved for", .run = test_statistics_are_not_solved_for },
