@@ -727,6 +727,28 @@ static void test_sums_beyond_the_terms_are_lost(void)
     federation_end(&federation);
 }
 
+/* A liar's weight need not be its own: one that takes away most of the others' makes the mean of
+ * updates as large as it likes. Weights follow from the samples that each has told. */
+static void test_weights_are_those_that_were_told(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 4);
+    federation.server->members[3].samples = 5; /* it gives the weight of 4 */
+    for (int i = 0; i < 20; i++)
+        federation_turn(&federation);
+    CHECK_INT(0, fed_server_done(federation.server));
+    CHECK(federation_audited(&federation, "a participant lied") > 0);
+    federation.server->members[3].samples = 4;
+    federation_run(&federation);
+    CHECK_CLOSE(rounds_expected(0, 1, 4, false), federation_parameter(&federation), 1e-5);
+    federation_end(&federation);
+}
+
 /* The same answer of a secure stage again: once in store and audit. */
 static void test_secure_answers_count_once(void)
 {
@@ -780,6 +802,8 @@ const struct test tests[] = {
     { .name = "ranges are powers of two", .run = test_ranges_are_powers_of_two },
     { .name = "nobody is seen to diverge", .run = test_nobody_is_seen_to_diverge },
     { .name = "sums beyond the terms are lost", .run = test_sums_beyond_the_terms_are_lost },
+    { .name = "weights are those that were told",
+      .run = test_weights_are_those_that_were_told },
     { .name = "secure answers count once", .run = test_secure_answers_count_once },
     { 0 },
 };

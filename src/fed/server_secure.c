@@ -215,16 +215,32 @@ static uint64_t samples_of_survivors(const struct fed_server *server)
     return samples;
 }
 
-/* Weights are at most 1 each. Norms are at most max_norm, times the weight, but for the
+/* What the survivors' weights add up to: shares of the most samples, as each has told them. */
+static double expected_weight(const struct fed_server *server, int survivors)
+{
+    double samples = 0;
+
+    if (strcmp(server->terms->weighting, "equal") == 0)
+        return survivors;
+    for (int i = 0; i < server->n_cohort; i++) {
+        if (secagg_server_has(server->secagg, (uint32_t)i, SECAGG_MASKED))
+            samples += (double)fed_terms_samples(server->terms,
+                                                 server->members[server->cohort[i]].samples);
+    }
+    return samples / (double)(server->most ? server->most : 1);
+}
+
+/* Weights add up to what is expected, norms are at most max_norm, times the weight; but for the
  * rounding to steps. */
 static bool is_beyond(const struct fed_server *server, const double *values, double weight,
                       int survivors)
 {
     const double step = survivors * server->shape.quantize.step / 2;
     const double most = server->terms->max_norm;
+    const double rounding = 2 * step / server->terms->range + 1e-6 * survivors;
     double squares = 0;
 
-    if (!(weight <= survivors * (1 + 1e-6) + step))
+    if (!(fabs(weight - expected_weight(server, survivors)) <= rounding))
         return true;
     if (most == 0 || *server->terms->dp)
         return false;
