@@ -112,13 +112,23 @@ static enum status take_optional(struct fed_reader *reader, float **vector, size
     return STATUS_OK;
 }
 
+/* A round in which a peer is not believed any more is left: to refuse the whole state would have
+ * its owner throw away the records in it. */
 static enum status load_secagg(struct fed_client *client, const void *bytes, size_t length)
 {
     if (length == 0)
         return STATUS_OK;
     TRY(client_secure_shape(client));
-    return secagg_client_load(&client->shape.config, client->config.identity,
-                              client->config.trust, bytes, length, &client->secagg);
+    const enum status status =
+        secagg_client_load(&client->shape.config, client->config.identity, client->config.trust,
+                           bytes, length, &client->secagg);
+    if (status != STATUS_MISMATCH)
+        return status;
+    log_line(LOG_WARNING, "round %lld is left: %s", (long long)client->secure_round,
+             status_message());
+    if (client->left_round < client->secure_round)
+        client->left_round = client->secure_round;
+    return STATUS_OK;
 }
 
 static enum status take_cohorts(struct fed_client *client, struct fed_reader *reader)

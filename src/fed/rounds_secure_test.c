@@ -491,6 +491,33 @@ static enum fed_do ask_for_keys(struct fed_client *client, struct fed_message *m
     return step.what;
 }
 
+/* Whom it believed in a round that was begun may have been revoked since. */
+static void test_a_peer_that_is_revoked_stops_no_restart(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+    struct fed_message message;
+    struct fed_buffer reply;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.deadline_s = 5;
+    terms.rounds = 2;
+    terms.cohort_difference = 1;
+    federation_begin(&federation, &terms, 4);
+    fed_buffer_init(&reply, 1 << 16);
+    federation_reach_training(&federation, &reply, &message);
+    federation.n = 3; /* the last is nobody now */
+    CHECK_OK(federation_come_back(&federation, 0));
+    CHECK_MESSAGE("nobody of that name");
+    federation.n = 4;
+    federation_run(&federation); /* without it, then with all */
+    CHECK_INT(1, federation_metrics(&federation, "\"participants\": 3"));
+    CHECK_INT(1, federation_metrics(&federation, "\"participants\": 4"));
+    fed_buffer_release(&reply);
+    federation_end(&federation);
+}
+
 /* What was given is known after a restart; a round that was left stays left, and one that was
  * begun is not begun again with another task. */
 static void test_a_restart_forgets_no_task(void)
@@ -796,6 +823,8 @@ const struct test tests[] = {
       .run = test_terms_do_not_change_by_a_restart },
     { .name = "a repeated task is refused", .run = test_a_repeated_task_is_refused },
     { .name = "a restart forgets no task", .run = test_a_restart_forgets_no_task },
+    { .name = "a peer that is revoked stops no restart",
+      .run = test_a_peer_that_is_revoked_stops_no_restart },
     { .name = "what is cut off is told", .run = test_what_is_cut_off_is_told },
     { .name = "statistics do not change", .run = test_statistics_do_not_change },
     { .name = "statistics are not solved for", .run = test_statistics_are_not_solved_for },
