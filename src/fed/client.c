@@ -18,7 +18,8 @@
 #include "optim/optim.h"
 
 static const char magic[8] = "tfclien4";
-/* 3 has no hash of the terms. Secure rounds of 2 had another protocol: one that was under way is left. */
+/* 3 has no hash of the terms. Secure rounds of 2 had another protocol: one that was under way is
+ * left. */
 static const char *const old_magics[] = { "tfclien2", "tfclien3" };
 enum { OLDEST = 2, NEWEST = 4 };
 static const double REFUSED_WAIT_S = 1;

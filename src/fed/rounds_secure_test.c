@@ -464,7 +464,8 @@ static void test_a_repeated_task_is_refused(void)
     federation_end(&federation);
 }
 
-/* Asks a participant for the keys of a round whose task has the hash that begins with `first`. Returns what it does then. */
+/* Asks a participant for the keys of a round whose task has the hash that begins with `first`.
+ * Returns what it does then. */
 static enum fed_do ask_for_keys(struct fed_client *client, struct fed_message *message,
                                 int64_t round, uint8_t first, enum status expected)
 {

@@ -54,7 +54,8 @@ void federation_restart_client(struct federation *federation, int number);
 
 /* A participant begins again from what it saved; what it says to the coordinator's terms. */
 MUST_CHECK enum status federation_come_back(struct federation *federation, int number);
-/* Another coordinator, with an empty store, for a federation of this name. Participants must come back. */
+/* Another coordinator, with an empty store, for a federation of this name. Participants must come
+ * back. */
 void federation_begin_another(struct federation *federation, const char *name);
 
 /* One post of a participant and its reply. Returns the type of that; FED_TYPES: it sleeps, has ended or is silent. */
