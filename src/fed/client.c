@@ -17,9 +17,11 @@
 #include "fed/client_state.h"
 #include "optim/optim.h"
 
-static const char magic[8] = "tfclien3";
-/* Its secure rounds had another protocol: one that was under way is left. */
-static const char old_magic[8] = "tfclien2";
+static const char magic[8] = "tfclien4";
+/* 3 has no hash of the terms. Secure rounds of 2 had another protocol: one that was under way is
+ * left. */
+static const char *const old_magics[] = { "tfclien2", "tfclien3" };
+enum { OLDEST = 2, NEWEST = 4 };
 static const double REFUSED_WAIT_S = 1;
 
 enum { STATE_MOST = 1 << 30, MESSAGE_MOST = 1 << 30 };
@@ -54,6 +56,7 @@ static enum status write_state(const struct fed_client *client, struct fed_buffe
 
     fed_put(out, magic, sizeof magic);
     fed_put_text(out, client->terms.federation);
+    fed_put(out, client->terms_hash, sizeof client->terms_hash);
     fed_put_u64(out, (uint64_t)client->round);
     fed_put_u64(out, (uint64_t)client->taken_round);
     fed_put_u64(out, client->given);
@@ -110,13 +113,23 @@ static enum status take_optional(struct fed_reader *reader, float **vector, size
     return STATUS_OK;
 }
 
+/* A round in which a peer is not believed any more is left: to refuse the whole state would have
+ * its owner throw away the records in it. */
 static enum status load_secagg(struct fed_client *client, const void *bytes, size_t length)
 {
     if (length == 0)
         return STATUS_OK;
     TRY(client_secure_shape(client));
-    return secagg_client_load(&client->shape.config, client->config.identity,
-                              client->config.trust, bytes, length, &client->secagg);
+    const enum status status =
+        secagg_client_load(&client->shape.config, client->config.identity, client->config.trust,
+                           bytes, length, &client->secagg);
+    if (status != STATUS_MISMATCH)
+        return status;
+    log_line(LOG_WARNING, "round %lld is left: %s", (long long)client->secure_round,
+             status_message());
+    if (client->left_round < client->secure_round)
+        client->left_round = client->secure_round;
+    return STATUS_OK;
 }
 
 static enum status take_cohorts(struct fed_client *client, struct fed_reader *reader)
@@ -131,22 +144,72 @@ static enum status take_cohorts(struct fed_client *client, struct fed_reader *re
     return cohorts_read(client->cohorts, reader);
 }
 
+/* Of which version is the state? 0: of none. */
+static int take_version(struct fed_reader *reader)
+{
+    const uint8_t *head = fed_take(reader, sizeof magic);
+
+    if (!head)
+        return 0;
+    for (int version = OLDEST; version < NEWEST; version++) {
+        if (memcmp(head, old_magics[version - OLDEST], sizeof magic) == 0)
+            return version;
+    }
+    return memcmp(head, magic, sizeof magic) == 0 ? NEWEST : 0;
+}
+
+static void skip_optional(struct fed_reader *reader)
+{
+    if (fed_take_u8(reader) == 0)
+        return;
+    (void)fed_take(reader, fed_take_u32(reader) * sizeof(float));
+}
+
+/* The state is of another federation: this one begins anew. But it is the coordinator that names a
+ * federation, so the sets whose sums were signed are kept. */
+static enum status keep_cohorts(struct fed_client *client, struct fed_reader *reader,
+                                int version)
+{
+    size_t length;
+
+    if (version == OLDEST)
+        return STATUS_OK;
+    (void)fed_take(reader, 3 * 8); /* rounds, updates */
+    for (int i = 0; i < 5; i++)    /* vectors */
+        skip_optional(reader);
+    (void)fed_take(reader, 8 + 4 + 1 + SECAGG_AGREED + 8); /* the secure round */
+    for (int i = 0; i < 3; i++) /* its secrets, the message, hashes of tasks */
+        (void)fed_take_bytes(reader, &length);
+    TRY(cohorts_read(client->cohorts, reader));
+    TRY(fed_reader_end(reader, "saved state of another federation"));
+    log_line(LOG_INFO, "the state is of another federation, and its record of sums is kept: "
+                       "where the data are others, join with another --state");
+    return STATUS_OK;
+}
+
 /* What an earlier session left, once the terms say how long vectors are. */
 static enum status load_state(struct fed_client *client)
 {
     const struct fed_client_config *config = &client->config;
     struct fed_reader reader = fed_reader(config->state, config->state_length);
-    const uint8_t *head = fed_take(&reader, sizeof magic);
-    const bool is_old = head && memcmp(head, old_magic, sizeof old_magic) == 0;
+    const int version = take_version(&reader);
+    const bool is_old = version == OLDEST;
     char federation[FED_TEXT];
     float *error = codec_error(client), *loaded = NULL;
     size_t secagg_length, message_length;
 
-    if (!head || (!is_old && memcmp(head, magic, sizeof magic) != 0))
+    if (version == 0)
         return FAIL(STATUS_CORRUPT, "the saved state is none of this program");
     fed_take_text(&reader, federation, sizeof federation);
+    const uint8_t *hash =
+        version == NEWEST ? fed_take(&reader, sizeof client->terms_hash) : NULL;
     if (!reader.failed && strcmp(federation, client->terms.federation) != 0)
-        return STATUS_OK; /* of another federation: this one begins anew */
+        return keep_cohorts(client, &reader, version);
+    if (hash && memcmp(hash, client->terms_hash, sizeof client->terms_hash) != 0)
+        return FAIL(STATUS_MISMATCH,
+                    "the coordinator has other terms than it had when this participant joined "
+                    "the federation %s",
+                    federation);
     client->round = (int64_t)fed_take_u64(&reader);
     client->taken_round = (int64_t)fed_take_u64(&reader);
     client->given = fed_take_u64(&reader);
@@ -329,16 +392,30 @@ static enum status make_update(struct fed_client *client, const struct fed_work 
     return status;
 }
 
-/* Tables are standardized by what all have, once that is known. */
-static enum status standardize(struct fed_client *client, const struct fed_work *work)
+/* Tables are standardized by what all have, once that is known: by the same numbers in all
+ * rounds. Others that are agreed on in a later round would leave this participant's data as they
+ * are, and its update would be of another task than all have signed. */
+enum status client_standardize(struct fed_client *client, const struct fed_work *work)
 {
-    if (client->is_standardized || work->asks_statistics || work->n_statistics == 0)
+    const size_t count = client->trainer.statistics;
+
+    if (work->asks_statistics)
         return STATUS_OK;
-    if (!client->trainer.standardize || client->trainer.statistics != work->n_statistics)
+    if (client->statistics &&
+        (work->n_statistics != count ||
+         memcmp(work->statistics, client->statistics, count * sizeof *work->statistics) != 0))
+        return FAIL(STATUS_MISMATCH,
+                    "the coordinator sends other statistics than before, which "
+                    "the data here are standardized by already: do not trust "
+                    "it");
+    if (client->statistics || work->n_statistics == 0)
+        return STATUS_OK;
+    if (!client->trainer.standardize || count != work->n_statistics)
         return FAIL(STATUS_MISMATCH, "the coordinator has %zu statistics, the data here %zu",
-                    work->n_statistics, client->trainer.statistics);
+                    work->n_statistics, count);
     TRY(client->trainer.standardize(client->trainer.arg, work->statistics));
-    client->is_standardized = true;
+    TRY(mem_alloc(count, sizeof *client->statistics, &client->statistics));
+    memcpy(client->statistics, work->statistics, count * sizeof *client->statistics);
     return STATUS_OK;
 }
 
@@ -418,13 +495,30 @@ static enum status check_work(const struct fed_client *client, const struct fed_
     return STATUS_OK;
 }
 
+/* Counts the privacy of an update. The name of a round's secrets says nothing of them. */
+static enum status spend(const struct fed_client *client, int64_t round)
+{
+    uint8_t name[SECAGG_SEED];
+    char text[17];
+
+    if (!client->config.spend)
+        return STATUS_OK;
+    if (!client->terms.secure || !client->secagg)
+        return client->config.spend(client->config.arg, round, NULL);
+    secagg_client_derive(client->secagg, "spending", name);
+    for (int i = 0; i < 8; i++)
+        snprintf(text + 2 * i, 3, "%02x", name[i]);
+    return client->config.spend(client->config.arg, round, text);
+}
+
 static enum status answer_work(struct fed_client *client, const struct fed_work *work,
                                int64_t round, struct fed_buffer *out)
 {
     TRY(check_work(client, work, round));
-    TRY(standardize(client, work));
-    if (client->config.spend && !work->asks_statistics)
-        TRY(client->config.spend(client->config.arg, round));
+    if (!client->terms.secure) /* else once it is known to be the task that was announced */
+        TRY(client_standardize(client, work));
+    if (!work->asks_statistics)
+        TRY(spend(client, round));
     if (client->terms.secure)
         return client_secure_train(client, round, work, out);
     return work->asks_statistics ? answer_statistics(client, out)
@@ -534,7 +628,7 @@ static enum status take_task(struct fed_client *client, const struct fed_message
         settle(client, false);
     TRY(status);
     client->round = message->round;
-    client->given += message->stage == FED_TRAIN && !is_left;
+    client->given += message->stage == FED_TRAIN; /* that it left is an answer, too */
     client->phase = PHASE_GIVE;
     if (is_left)
         TRY(sleep_for(client, REFUSED_WAIT_S));
@@ -546,7 +640,7 @@ static enum status take_end(struct fed_client *client, const struct fed_message 
     struct fed_work work;
 
     TRY(fed_work_read(message->payload, message->payload_length, client->length, &work));
-    enum status status = standardize(client, &work);
+    enum status status = client_standardize(client, &work);
     if (status == STATUS_OK && work.asks_statistics)
         status = FAIL(STATUS_CORRUPT, "the last message has no parameters");
     if (status == STATUS_OK)
@@ -671,6 +765,7 @@ void fed_client_destroy(struct fed_client *client)
     fed_buffer_release(&client->task_hashes);
     cohorts_destroy(client->cohorts);
     mem_free(client->parameters);
+    mem_free(client->statistics);
     mem_free(client->control);
     mem_free(client->new_control);
     mem_free(client->old_error);

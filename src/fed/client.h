@@ -62,9 +62,10 @@ struct fed_client_config {
     /* Keeps the blob, durably. NULL: not (simulation: the engine itself lives on). */
     MUST_CHECK enum status (*save)(void *arg, const void *state, size_t length);
     MUST_CHECK enum status (*entropy)(void *arg, void *out, size_t bytes);
-    /* Before an update of this round is made: counts the privacy that it spends. A failure ends the client, and nothing is
-     * made. NULL: nobody counts. */
-    MUST_CHECK enum status (*spend)(void *arg, int64_t round);
+    /* Before an update of this round is made: counts the privacy that it spends. keys: 16
+     * characters that name the secrets of a secure round, from which the same update is made again;
+     * NULL in plain rounds. A failure ends the client, and nothing is made. NULL: nobody counts. */
+    MUST_CHECK enum status (*spend)(void *arg, int64_t round, const char *keys);
     /* Secure rounds: who this is, and whom to believe (secagg.h). NULL: it takes part in none. */
     const struct secagg_identity *identity;
     const struct secagg_trust *trust;

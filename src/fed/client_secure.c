@@ -77,16 +77,15 @@ static bool has_given(const struct fed_client *client, const uint8_t task[SECAGG
 /* The set that was signed must not be too near to that of an earlier round. */
 static enum status check_cohort(struct fed_client *client)
 {
-    const uint8_t kind = (uint8_t)client->secure_asks;
     uint8_t(*ids)[SECAGG_PUBLIC];
 
     _Static_assert((int)SECAGG_PUBLIC == (int)COHORTS_ID, "an identity is a public key");
     TRY(mem_alloc(client->secure_participants, sizeof *ids, &ids));
     const uint32_t n = secagg_client_alive(client->secagg, ids);
-    enum status status = cohorts_check(client->cohorts, kind, ids, n,
-                                       fed_terms_cohort_difference(&client->terms));
+    enum status status = secure_check_cohort(client->cohorts, client->secure_asks, ids, n,
+                                             fed_terms_cohort_difference(&client->terms));
     if (status == STATUS_OK)
-        status = cohorts_add(client->cohorts, kind, ids, n);
+        status = cohorts_add(client->cohorts, (uint8_t)client->secure_asks, ids, n);
     mem_free(ids);
     return status;
 }
@@ -155,18 +154,28 @@ static void fill_extras(const struct fed_tally *tally, double weight, float *ext
 /* The largest share of an update's elements that a participant lets be cut off. */
 static const double CUT_OFF_MOST = 0.1;
 
+static double weight_of(const struct fed_client *client, const struct fed_work *work)
+{
+    if (strcmp(client->terms.weighting, "equal") == 0)
+        return 1;
+    return (double)fed_terms_samples(&client->terms, client->config.samples) /
+           (double)(work->most ? work->most : 1);
+}
+
+/* The numbers that are no sums went as shares of 1. */
+static void scale_extras(const struct fed_client *client, float *extra)
+{
+    for (int i = 0; i < SECURE_EXTRAS; i++)
+        extra[i] *= (float)client->terms.range;
+}
+
 /* The vector that is summed, as secure.h has it. STATUS_MISMATCH: too much of it would be cut
- * off. */
+ * off. What differential privacy clips may be cut off as well. */
 static enum status fill_vector(const struct fed_client *client, const struct fed_work *work,
                                struct fed_update *update, float *out)
 {
     const bool is_private = *client->terms.dp != '\0';
-    const bool equal = strcmp(client->terms.weighting, "equal") == 0;
-    const double weight =
-        equal ? 1
-              : (double)fed_terms_samples(&client->terms, client->config.samples) /
-                    (double)(work->most ? work->most : 1);
-    const double range = client->terms.range;
+    const double weight = weight_of(client, work), range = client->terms.range;
     size_t cut = 0;
     float *extra = out + client->shape.updates;
 
@@ -184,26 +193,62 @@ static enum status fill_vector(const struct fed_client *client, const struct fed
     for (size_t i = 0; i < client->shape.updates; i++)
         cut += !(fabs((double)out[i]) <= range);
     const double share = (double)cut / (double)client->shape.updates;
-    if (share > CUT_OFF_MOST)
+    if (share > CUT_OFF_MOST && !is_private)
         return FAIL(STATUS_MISMATCH,
                     "%.0f%% of the update's elements are beyond --range %g: training diverged, "
                     "or the range is too small",
                     100 * share, range);
     extra[SECURE_WEIGHT] = (float)weight;
     extra[SECURE_CUT] = is_private ? 0 : (float)share;
-    for (int i = 0; i < SECURE_EXTRAS; i++)
-        extra[i] *= (float)range;
+    scale_extras(client, extra);
+    return STATUS_OK;
+}
+
+/* An update of zeros with its usual weight, all of it cut off. */
+static void fill_zeros(const struct fed_client *client, const struct fed_work *work, float *out)
+{
+    const bool is_private = *client->terms.dp != '\0';
+    const double weight = weight_of(client, work);
+    float *extra = out + client->shape.updates;
+
+    memset(out, 0, client->shape.config.count * sizeof *out);
+    extra[SECURE_WEIGHT] = (float)weight;
+    extra[SECURE_CUT] = is_private ? 0 : 1;
+    extra[SECURE_LOSS] = is_private ? 0 : (float)weight; /* the most that can be told */
+    if (is_private && client->terms.clip_quantile > 0)
+        extra[SECURE_BIT] = dp_bit(0, work->clip);
+    scale_extras(client, extra);
+}
+
+/* Trains. Whether training diverges depends on the data, and a coordinator may choose a model
+ * that diverges for some data only: to leave the round would answer it, one participant at a
+ * time. Zeros are in the sum like any other update. */
+static enum status fill_update(struct fed_client *client, const struct fed_work *work,
+                               struct fed_update *update, float *out)
+{
+    enum status status = client_make_update(client, work, update);
+
+    if (status == STATUS_OK)
+        status = fill_vector(client, work, update, out);
+    if (status != STATUS_MISMATCH)
+        return status;
+    log_line(LOG_WARNING, "round %lld: an update of zeros is given: %s",
+             (long long)client->secure_round, status_message());
+    mem_free(client->new_control);
+    client->new_control = NULL;
+    fill_zeros(client, work, out);
     return STATUS_OK;
 }
 
 /* Sums over rows, as shares of the rows of the one that has most; where ranges are known, as
  * shares of these. */
-static enum status fill_statistics(const struct fed_client *client, const struct fed_work *work,
+static enum status fill_statistics(struct fed_client *client, const struct fed_work *work,
                                    struct fed_update *update, float *out)
 {
     const double most = (double)(work->most ? work->most : 1);
-    float *sums = update->vector[0];
 
+    TRY(client_sum_rows(client, update));
+    float *sums = update->vector[0];
     out[client->shape.updates + SECURE_WEIGHT] = (float)client->terms.range;
     for (size_t i = 0; i < update->length; i++)
         sums[i] = (float)((double)sums[i] / most);
@@ -262,12 +307,34 @@ static void encode(const struct fed_client *client, const float *vector, void *w
     noise_release(&source);
 }
 
+static bool is_power_of_two(double number)
+{
+    int exponent;
+
+    return frexp(number, &exponent) == 0.5;
+}
+
+/* A participant whose sums are beyond a range leaves the round, which is seen: that must tell no
+ * more of them than a power of two. */
+static enum status check_scales(const struct fed_work *work)
+{
+    bool is_fine = work->most > 0 && (work->most & (work->most - 1)) == 0;
+
+    for (size_t i = 0; i < work->n_statistics; i++)
+        is_fine &= is_power_of_two((double)work->statistics[i]);
+    return is_fine
+               ? STATUS_OK
+               : FAIL(STATUS_MISMATCH,
+                      "the coordinator asks for sums over rows in ranges that are no powers "
+                      "of two, by which it would learn single sums: do not trust it");
+}
+
 enum status client_secure_train(struct fed_client *client, int64_t round,
                                 const struct fed_work *work, struct fed_buffer *out)
 {
     const size_t count = client->shape.config.count;
     uint8_t hash[SECAGG_AGREED];
-    struct fed_update update;
+    struct fed_update update = { 0 };
     float *vector = NULL;
     void *words = NULL;
 
@@ -289,22 +356,21 @@ enum status client_secure_train(struct fed_client *client, int64_t round,
                     "the coordinator says that nobody has more than %" PRIu64
                     " samples, here are %" PRIu64,
                     work->most, client->config.samples);
+    if (work->asks_statistics)
+        TRY(check_scales(work));
     TRY(secure_work_hash(work, hash));
     if (memcmp(hash, client->secure_agreed, SECAGG_AGREED) != 0)
         return FAIL(STATUS_MISMATCH,
                     "the coordinator sends another model or other settings than it announced "
                     "for round %lld and all participants signed: do not trust it",
                     (long long)round);
-    enum status status = work->asks_statistics ? client_sum_rows(client, &update)
-                                               : client_make_update(client, work, &update);
-    if (status == STATUS_OK)
-        status = mem_alloc(count, sizeof *vector, &vector);
+    TRY(client_standardize(client, work));
+    enum status status = mem_alloc(count, sizeof *vector, &vector);
     if (status == STATUS_OK)
         status = mem_alloc(count, (size_t)client->shape.config.bits / 8, &words);
-    if (status == STATUS_OK && client->secure_asks == SECURE_UPDATE)
-        status = fill_vector(client, work, &update, vector);
-    else if (status == STATUS_OK)
-        status = fill_statistics(client, work, &update, vector);
+    if (status == STATUS_OK)
+        status = work->asks_statistics ? fill_statistics(client, work, &update, vector)
+                                       : fill_update(client, work, &update, vector);
     if (status == STATUS_OK)
         encode(client, vector, words);
     if (status == STATUS_OK && client->secure_asks == SECURE_RANGES)

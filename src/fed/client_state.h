@@ -31,7 +31,7 @@ struct fed_client {
     int64_t taken_round; /* of the last update that was taken; -1: none */
     uint64_t given;      /* updates, taken or not */
     struct fed_tally tally;
-    bool is_standardized;
+    float *statistics;         /* that the data are standardized by; NULL: not yet */
     struct fed_buffer message; /* that is given until a reply came; empty: none */
     struct fed_buffer small;   /* hello, ask */
 
@@ -50,6 +50,9 @@ struct fed_client {
 
 /* client.c: sums over rows as an update. */
 MUST_CHECK enum status client_sum_rows(struct fed_client *client, struct fed_update *out);
+/* Standardizes the data by the task's statistics, or refuses others than before. */
+MUST_CHECK enum status client_standardize(struct fed_client *client,
+                                          const struct fed_work *work);
 /* Local training; the vectors of *out are allocated. */
 MUST_CHECK enum status client_make_update(struct fed_client *client,
                                           const struct fed_work *work, struct fed_update *out);

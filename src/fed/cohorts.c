@@ -121,6 +121,13 @@ enum status cohorts_check(const struct cohorts *cohorts, uint8_t kind,
     mem_free(indices);
     if (by >= least)
         return STATUS_OK;
+    if (least == COHORTS_ONE)
+        return FAIL(
+            STATUS_MISMATCH,
+            "a sum over these %u participants differs from an earlier one by %u of them, "
+            "and what is summed is the same each time: it is asked of one set of "
+            "participants alone",
+            n, by);
     return FAIL(STATUS_MISMATCH,
                 "a sum over these %u participants differs from an earlier one by %u of them, "
                 "whose updates the difference gives away: cohorts differ by none or by at "

@@ -27,6 +27,7 @@ enum {
     COHORTS_ID = 32,         /* bytes: a participant's public key, or a hash of its name */
     COHORTS_BYTES = 1 << 28, /* that cohorts_write adds at most */
 };
+#define COHORTS_ONE UINT32_MAX /* as `least`: all sets of the kind are equal */
 
 struct cohorts;
 

@@ -64,11 +64,12 @@ static void test_near_sets_are_refused(void)
         uint32_t least;
         bool fine;
     } cases[] = {
-        { "abcd", 9, true },   /* the same */ { "dcba", 9, true },
-        { "abc", 2, false },   /* one left */ { "abc", 1, true },
-        { "abcde", 2, false }, /* one came */ { "ab", 2, true },
-        { "abce", 2, true },   /* one for one */ { "abce", 3, false },
-        { "efgh", 8, true },   { "efgh", 9, false },
+        { "abcd", 9, true },           /* the same */ { "dcba", 9, true },
+        { "abc", 2, false },           /* one left */ { "abc", 1, true },
+        { "abcde", 2, false },         /* one came */ { "ab", 2, true },
+        { "abce", 2, true },           /* one for one */ { "abce", 3, false },
+        { "efgh", 8, true },           { "efgh", 9, false },
+        { "abcd", COHORTS_ONE, true },
     };
     struct cohorts *cohorts;
 
@@ -89,6 +90,9 @@ static void test_near_sets_are_refused(void)
     CHECK_STATUS(STATUS_MISMATCH, check_set(cohorts, 0, "efg", 2));
     CHECK_STATUS(STATUS_MISMATCH, check_set(cohorts, 0, "abc", 2));
     CHECK_OK(check_set(cohorts, 0, "efgh", 2));
+    CHECK_STATUS(STATUS_MISMATCH, check_set(cohorts, 0, "efgh", COHORTS_ONE));
+    CHECK_MESSAGE("one set of participants");
+    CHECK_OK(check_set(cohorts, 1, "efgh", COHORTS_ONE));
     cohorts_destroy(cohorts);
 }
 

@@ -88,10 +88,12 @@ static enum status save(void *arg, const void *state, size_t length)
 }
 
 /* Counts a release in this participant's own record, where the terms have noise of that kind. */
-static enum status spend_on(const struct join *join, int64_t round, bool is_record)
+static enum status spend_on(const struct join *join, int64_t round, const char *keys,
+                            bool is_record)
 {
     const uint64_t passes = fed_local_passes(&join->terms, (int64_t)join->samples);
     struct fed_release release = { .federation = join->terms.federation,
+                                   .keys = keys,
                                    .is_record = is_record,
                                    .epsilon =
                                        fed_policy_epsilon(join->config->policy, is_record),
@@ -108,10 +110,10 @@ static enum status spend_on(const struct join *join, int64_t round, bool is_reco
     return status_set(STATUS_MISMATCH, why);
 }
 
-static enum status spend(void *arg, int64_t round)
+static enum status spend(void *arg, int64_t round, const char *keys)
 {
-    TRY(spend_on(arg, round, false));
-    return spend_on(arg, round, true);
+    TRY(spend_on(arg, round, keys, false));
+    return spend_on(arg, round, keys, true);
 }
 
 /* Peers are identified by certificate and by the policy's list; the coordinator's claims are ignored. */

@@ -79,6 +79,8 @@ static enum status train(void *arg, const struct fed_work *work, const float *sh
                                  .loss = goal,
                                  .correct = 1,
                                  .seen = 2 };
+    if (tested->fails)
+        return FAIL(STATUS_MISMATCH, "local training diverged");
     for (size_t i = 0; i < TESTED_LENGTH; i++) {
         const float gradient = (work->vector[0][i] - goal) / 4 + (shift ? shift[i] : 0);
         out[i] = work->whole ? gradient : work->vector[0][i] - gradient;
@@ -230,6 +232,33 @@ void federation_restart_server(struct federation *federation)
     fed_server_destroy(federation->server);
     federation->server = NULL;
     make_server(federation);
+}
+
+void federation_begin_another(struct federation *federation, const char *name)
+{
+    fed_server_destroy(federation->server);
+    federation->server = NULL;
+    fed_memory_store_destroy(federation->store);
+    CHECK_OK(fed_memory_store_create(&federation->store));
+    snprintf(federation->terms.federation, sizeof federation->terms.federation, "%s", name);
+    make_server(federation);
+}
+
+enum status federation_come_back(struct federation *federation, int number)
+{
+    struct tested *tested = &federation->tested[number];
+    struct fed_buffer reply;
+    struct fed_step step;
+
+    fed_client_destroy(tested->client);
+    make_client(tested);
+    fed_buffer_init(&reply, 1 << 24);
+    CHECK_OK(fed_client_next(tested->client, &step));
+    CHECK_OK(
+        fed_server_answer(federation->server, tested->name, step.message, step.length, &reply));
+    const enum status status = fed_client_reply(tested->client, reply.data, reply.length);
+    fed_buffer_release(&reply);
+    return status;
 }
 
 void federation_restart_client(struct federation *federation, int number)

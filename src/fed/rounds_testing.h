@@ -20,6 +20,7 @@ struct tested {
     uint8_t public_key[SECAGG_PUBLIC];
     uint64_t drawn;
     bool is_silent; /* says nothing */
+    bool fails;     /* its training diverges */
     int lost;       /* samples that it has no more */
     int n_lies;     /* so many parameters become `lie` in its training */
     float lie;
@@ -50,6 +51,12 @@ void federation_end(struct federation *federation);
 /* The coordinator, or a participant, is killed and begins again from what was saved. */
 void federation_restart_server(struct federation *federation);
 void federation_restart_client(struct federation *federation, int number);
+
+/* A participant begins again from what it saved; what it says to the coordinator's terms. */
+MUST_CHECK enum status federation_come_back(struct federation *federation, int number);
+/* Another coordinator, with an empty store, for a federation of this name. Participants must come
+ * back. */
+void federation_begin_another(struct federation *federation, const char *name);
 
 /* One post of a participant and its reply. Returns the type of that; FED_TYPES: it sleeps, has ended or is silent. */
 enum fed_type federation_post(struct federation *federation, int number);

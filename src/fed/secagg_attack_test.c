@@ -6,9 +6,13 @@
  * takes away all masks it can compute, from sums over every subset of the masked vectors.
  * Nothing that is left may resemble one participant's vector more than an honest sum does.
  *
+ * Up to 2 threshold - n - 1 participants collude: they have keys for both tasks, are in every
+ * roster, sign every list, and hand out their secrets and both of the shares that they hold.
+ *
  * Participants that are announced the second task have vectors of zeros: that is what a
  * coordinator gains by a model of huge weights. */
 #include <math.h>
+#include <sodium.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -16,7 +20,7 @@
 #include "fed/secagg_round.h"
 #include "fed/secagg_testing.h"
 
-enum { MOST = 6, COUNT = 512, ROUNDS = 200, TASK = 1 << 14 };
+enum { MOST = 6, COUNT = 512, ROUNDS = 1000, TASK = 1 << 14 };
 /* Sums at which the test counts an attack as one that got somewhere. */
 static const double SLACK = 0.2;
 
@@ -39,10 +43,19 @@ struct victim {
     bool knows_own, knows_pair; /* the coordinator put its secrets together */
 };
 
+/* Of one that colludes, a task each: what it signs, and its secrets. */
+struct colluder {
+    uint8_t keys[2][512];
+    size_t keys_bytes[2];
+    uint8_t box[2][KEY], pair[2][KEY];
+};
+
 struct attack {
     struct rng *rng;
     struct secagg_federation federation;
-    uint32_t n, threshold;
+    uint32_t n, threshold, colluding; /* the last ones collude */
+    bool is_late;                     /* all is as it should be until the lists of survivors */
+    struct colluder colluders[MOST];
     struct victim victims[MOST];
     struct fed_buffer task, answer;
     uint8_t context[2][HASH];
@@ -51,6 +64,64 @@ struct attack {
 static bool chance(struct attack *attack, uint32_t percent)
 {
     return rng_below(attack->rng, 100) < percent;
+}
+
+static bool colludes(const struct attack *attack, uint32_t i)
+{
+    return i >= attack->n - attack->colluding;
+}
+
+/* Its keys for a task, and what else the coordinator wants to know. */
+static void buy_keys(struct attack *attack, uint32_t i, int task)
+{
+    const struct secagg_federation *federation = &attack->federation;
+    struct colluder *colluder = &attack->colluders[i];
+    struct secagg_config config = federation->config;
+    const uint8_t seed[SECAGG_SEED] = { 6, (uint8_t)i };
+    struct secagg_client *client;
+
+    config.agreed[0] = (uint8_t)task;
+    CHECK_OK(secagg_client_create(&config, &federation->identities[i], &federation->trust, seed,
+                                  &client));
+    fed_buffer_clear(&attack->task);
+    fed_put_u32(&attack->task, federation->numbers[i]);
+    fed_put_u32(&attack->task, attack->n);
+    fed_put_u32(&attack->task, attack->threshold);
+    fed_buffer_clear(&attack->answer);
+    CHECK_OK(secagg_client_answer(client, SECAGG_KEYS, attack->task.data, attack->task.length,
+                                  NULL, NULL, &attack->answer));
+    colluder->keys_bytes[task] = attack->answer.length;
+    memcpy(colluder->keys[task], attack->answer.data, attack->answer.length);
+    secagg_client_derive(client, "secagg box", colluder->box[task]);
+    secagg_client_derive(client, "secagg pair", colluder->pair[task]);
+    secagg_client_destroy(client);
+}
+
+/* The keys of j as a participant that was announced `task` gets them. */
+static const uint8_t *keys_of(const struct attack *attack, uint32_t j, int task, size_t *bytes)
+{
+    const struct victim *victim = &attack->victims[j];
+    const struct colluder *colluder = &attack->colluders[j];
+
+    *bytes = colludes(attack, j) ? colluder->keys_bytes[task] : victim->keys_bytes;
+    return colludes(attack, j) ? colluder->keys[task] : victim->keys;
+}
+
+static const char box_use[] = "tutti secagg box";
+static const uint8_t box_nonce[crypto_aead_xchacha20poly1305_ietf_NPUBBYTES];
+
+/* Shares of one that colludes are what it likes. */
+static void forge_box(const struct attack *attack, uint32_t from, uint32_t to, uint8_t *box)
+{
+    static const uint8_t plain[2 * SHAMIR_SHARE] = { 1 };
+    const struct victim *victim = &attack->victims[to];
+    uint8_t key[KEY];
+
+    CHECK_OK(secagg_shared_key(box_use, victim->hash, attack->colluders[from].box[victim->task],
+                               victim->keys + 4 + HASH, attack->federation.numbers[from],
+                               attack->federation.numbers[to], key));
+    crypto_aead_xchacha20poly1305_ietf_encrypt(box, NULL, plain, sizeof plain, victim->hash,
+                                               HASH, NULL, box_nonce, key);
 }
 
 static void draw_vector(struct attack *attack, struct victim *victim)
@@ -62,10 +133,17 @@ static void draw_vector(struct attack *attack, struct victim *victim)
 /* Everybody else is announced the second task, or nobody, or some. */
 static void announce(struct attack *attack)
 {
-    const uint32_t how = (uint32_t)rng_below(attack->rng, 3);
-    const uint32_t alone = (uint32_t)rng_below(attack->rng, attack->n);
+    const uint32_t how = attack->is_late ? 0 : (uint32_t)rng_below(attack->rng, 3);
+    const uint32_t alone = (uint32_t)rng_below(attack->rng, attack->n - attack->colluding);
 
-    for (uint32_t i = 0; i < attack->n; i++) {
+    for (int task = 0; task < 2; task++) {
+        struct secagg_config config = attack->federation.config;
+        config.agreed[0] = (uint8_t)task;
+        secagg_context(&config, attack->context[task]);
+        for (uint32_t i = attack->n - attack->colluding; i < attack->n; i++)
+            buy_keys(attack, i, task);
+    }
+    for (uint32_t i = 0; i < attack->n - attack->colluding; i++) {
         struct secagg_federation *federation = &attack->federation;
         struct secagg_config config = federation->config;
         uint8_t seed[SECAGG_SEED] = { 5, (uint8_t)i };
@@ -73,7 +151,6 @@ static void announce(struct attack *attack)
         victim->task = how == 0 ? 0 : how == 1 ? i != alone : chance(attack, 50);
         draw_vector(attack, victim);
         config.agreed[0] = (uint8_t)victim->task;
-        secagg_context(&config, attack->context[victim->task]);
         secagg_client_destroy(federation->clients[i]);
         CHECK_OK(secagg_client_create(&config, &federation->identities[i], &federation->trust,
                                       seed, &federation->clients[i]));
@@ -85,7 +162,7 @@ static bool ask(struct attack *attack, uint32_t i, enum secagg_stage stage)
 {
     struct victim *victim = &attack->victims[i];
 
-    if (victim->answered != (int)stage)
+    if (colludes(attack, i) || victim->answered != (int)stage)
         return false;
     fed_buffer_clear(&attack->answer);
     const enum status status = secagg_client_answer(
@@ -104,6 +181,8 @@ static void take_keys(struct attack *attack)
         fed_put_u32(&attack->task, attack->federation.numbers[i]);
         fed_put_u32(&attack->task, attack->n);
         fed_put_u32(&attack->task, attack->threshold);
+        if (colludes(attack, i))
+            continue;
         CHECK(ask(attack, i, SECAGG_KEYS));
         victim->keys_bytes = attack->answer.length;
         memcpy(victim->keys, attack->answer.data, attack->answer.length);
@@ -113,10 +192,10 @@ static void take_keys(struct attack *attack)
 /* Members of a set that has i, by a coin each; or, mostly, all of one task, or all. */
 static void draw_set(struct attack *attack, uint32_t i, bool *set)
 {
-    const uint32_t how = (uint32_t)rng_below(attack->rng, 4);
+    const uint32_t how = attack->is_late ? 0 : (uint32_t)rng_below(attack->rng, 4);
 
     for (uint32_t j = 0; j < attack->n; j++)
-        set[j] = j == i || how == 0 ||
+        set[j] = j == i || how == 0 || colludes(attack, j) ||
                  (how == 1 ? attack->victims[j].task == attack->victims[i].task
                            : chance(attack, how == 2 ? 85 : 60));
 }
@@ -139,10 +218,12 @@ static void take_shares(struct attack *attack)
         fed_buffer_clear(&attack->task);
         fed_put_u32(&attack->task, n);
         for (uint32_t j = 0; j < attack->n; j++) {
+            size_t bytes;
+            const uint8_t *keys = keys_of(attack, j, victim->task, &bytes);
             if (victim->roster[j])
-                fed_put(&attack->task, attack->victims[j].keys, attack->victims[j].keys_bytes);
+                fed_put(&attack->task, keys, bytes);
         }
-        if (chance(attack, 3))
+        if (!attack->is_late && chance(attack, 3))
             attack->task.data[rng_below(attack->rng, attack->task.length)] ^= 1;
         secagg_roster_hash(attack->context[victim->task], attack->task.data,
                            attack->task.length, victim->hash);
@@ -159,11 +240,13 @@ static const uint8_t *find_box(const struct attack *attack, uint32_t from, uint3
     const struct victim *victim = &attack->victims[from];
     size_t at = HASH + 4;
 
+    if (victim->answered <= SECAGG_SHARES)
+        return NULL;
     for (uint32_t j = 0; j < attack->n; j++) {
         if (j == from || !victim->roster[j])
             continue;
         if (j == to)
-            return victim->answered > SECAGG_SHARES ? victim->shares + at + 4 : NULL;
+            return victim->shares + at + 4;
         at += 4 + BOX;
     }
     return NULL;
@@ -171,14 +254,18 @@ static const uint8_t *find_box(const struct attack *attack, uint32_t from, uint3
 
 static void take_masked(struct attack *attack)
 {
-    const bool drops = chance(attack, 30);
+    const bool drops = !attack->is_late && chance(attack, 30);
 
     for (uint32_t i = 0; i < attack->n; i++) {
         struct victim *victim = &attack->victims[i];
         uint32_t n = 0;
+        if (colludes(attack, i))
+            continue;
         for (uint32_t j = 0; j < attack->n; j++) {
             victim->shared[j] =
-                j != i && find_box(attack, j, i) && !(drops && chance(attack, 20));
+                j != i &&
+                (colludes(attack, j) ? victim->roster[j] : find_box(attack, j, i) != NULL) &&
+                !(drops && chance(attack, 20));
             n += victim->shared[j];
         }
         fed_buffer_clear(&attack->task);
@@ -187,7 +274,13 @@ static void take_masked(struct attack *attack)
             if (!victim->shared[j])
                 continue;
             fed_put_u32(&attack->task, attack->federation.numbers[j]);
-            fed_put(&attack->task, find_box(attack, j, i), BOX);
+            if (colludes(attack, j)) {
+                uint8_t box[BOX];
+                forge_box(attack, j, i, box);
+                fed_put(&attack->task, box, BOX);
+            } else {
+                fed_put(&attack->task, find_box(attack, j, i), BOX);
+            }
         }
         if (ask(attack, i, SECAGG_MASKED))
             memcpy(victim->masked, attack->answer.data, sizeof victim->masked);
@@ -216,10 +309,12 @@ static void take_signatures(struct attack *attack)
     int lists[2] = { 0, 0 };
 
     for (uint32_t j = 0; j < attack->n; j++) {
-        lists[0] |= (attack->victims[j].answered > SECAGG_MASKED) << j;
+        lists[0] |= (colludes(attack, j) || attack->victims[j].answered > SECAGG_MASKED) << j;
         lists[1] |= chance(attack, 70) << j;
     }
-    const bool one_list = chance(attack, 50);
+    if (attack->is_late) /* to the rest, one is dead */
+        lists[1] = lists[0] & ~(1 << rng_below(attack->rng, attack->n - attack->colluding));
+    const bool one_list = !attack->is_late && chance(attack, 50);
     for (uint32_t i = 0; i < attack->n; i++) {
         struct victim *victim = &attack->victims[i];
         victim->list = lists[!one_list && chance(attack, 50)];
@@ -235,14 +330,17 @@ static void put_signatures(struct attack *attack, uint32_t i)
 {
     const bool any = chance(attack, 20);
     struct fed_buffer survivors;
+    uint8_t digest[HASH], signature[SIGNATURE];
     bool signs[MOST];
     uint32_t n = 0;
 
     fed_buffer_init(&survivors, TASK);
     for (uint32_t j = 0; j < attack->n; j++) {
         const struct victim *other = &attack->victims[j];
-        signs[j] = other->answered > SECAGG_CONSISTENCY &&
-                   (any || other->list == attack->victims[i].list);
+        signs[j] = colludes(attack, j)
+                       ? attack->victims[i].shared[j] && attack->victims[i].list >> j & 1
+                       : other->answered > SECAGG_CONSISTENCY &&
+                             (any || other->list == attack->victims[i].list);
         n += signs[j];
     }
     fed_buffer_clear(&attack->task);
@@ -255,7 +353,14 @@ static void put_signatures(struct attack *attack, uint32_t i)
         if (!signs[j])
             continue;
         fed_put_u32(&attack->task, attack->federation.numbers[j]);
-        fed_put(&attack->task, attack->victims[j].signature, SIGNATURE);
+        if (colludes(attack, j)) {
+            secagg_survivors_digest(attack->victims[i].hash, survivors.data, survivors.length,
+                                    digest);
+            crypto_sign_detached(signature, NULL, digest, HASH,
+                                 attack->federation.identities[j].secret);
+        }
+        fed_put(&attack->task, colludes(attack, j) ? signature : attack->victims[j].signature,
+                SIGNATURE);
     }
     fed_buffer_release(&survivors);
 }
@@ -279,6 +384,29 @@ static void take_unmasking(struct attack *attack)
                 memcpy(alive ? victim->own[j] : victim->pair[j], share, SHAMIR_SHARE);
                 *(alive ? &victim->has_own[j] : &victim->has_pair[j]) = true;
             }
+        }
+    }
+}
+
+/* Both shares of everybody's secrets that were sealed for those who collude. */
+static void buy_shares(struct attack *attack)
+{
+    for (uint32_t j = attack->n - attack->colluding; j < attack->n; j++) {
+        for (uint32_t i = 0; i < attack->n - attack->colluding; i++) {
+            const struct victim *victim = &attack->victims[i];
+            const uint8_t *box = find_box(attack, i, j);
+            uint8_t key[KEY], plain[2 * SHAMIR_SHARE];
+            if (!box)
+                continue;
+            CHECK_OK(secagg_shared_key(box_use, victim->hash,
+                                       attack->colluders[j].box[victim->task],
+                                       victim->keys + 4 + HASH, attack->federation.numbers[i],
+                                       attack->federation.numbers[j], key));
+            CHECK_INT(0, crypto_aead_xchacha20poly1305_ietf_decrypt(
+                             plain, NULL, NULL, box, BOX, victim->hash, HASH, box_nonce, key));
+            memcpy(attack->victims[j].pair[i], plain, SHAMIR_SHARE);
+            memcpy(attack->victims[j].own[i], plain + SHAMIR_SHARE, SHAMIR_SHARE);
+            attack->victims[j].has_pair[i] = attack->victims[j].has_own[i] = true;
         }
     }
 }
@@ -324,10 +452,12 @@ static void take_masks_away(struct attack *attack, uint32_t i, uint32_t set, uin
         const struct victim *other = &attack->victims[j];
         if (!victim->shared[j] || (set >> j & 1 && other->shared[i]))
             continue;
-        const uint8_t *secret = victim->knows_pair  ? victim->pair_secret
-                                : other->knows_pair ? other->pair_secret
-                                                    : NULL;
-        const struct victim *public = victim->knows_pair ? other : victim;
+        const uint8_t *secret = colludes(attack, j)  ? attack->colluders[j].pair[victim->task]
+                                : victim->knows_pair ? victim->pair_secret
+                                : other->knows_pair  ? other->pair_secret
+                                                     : NULL;
+        const bool of_victim = victim->knows_pair && !colludes(attack, j);
+        const struct victim *public = of_victim ? other : victim;
         if (!secret ||
             secagg_pair_mask(victim->hash, number, attack->federation.numbers[j], secret,
                              public->keys + 4 + HASH + KEY, &mask) != STATUS_OK)
@@ -380,7 +510,17 @@ static double best_guess(struct attack *attack)
     return best;
 }
 
-static double run_attack(struct rng *rng, uint32_t number, uint32_t *threshold)
+/* Fewer than 2 threshold - n collude, and two of a threshold do not. */
+static uint32_t draw_colluding(struct rng *rng, uint32_t n, uint32_t threshold)
+{
+    const uint32_t bound = 2 * threshold - n;
+    const uint32_t most = bound < threshold - 1 ? bound : threshold - 1;
+
+    return rng_below(rng, 2) ? most - 1 : (uint32_t)rng_below(rng, most);
+}
+
+/* *honest: so many vectors at least are in a sum that is allowed. */
+static double run_attack(struct rng *rng, uint32_t number, uint32_t *honest)
 {
     static struct attack attack;
 
@@ -388,6 +528,8 @@ static double run_attack(struct rng *rng, uint32_t number, uint32_t *threshold)
     attack.rng = rng;
     attack.n = 3 + (uint32_t)rng_below(rng, MOST - 2);
     attack.threshold = attack.n / 2 + 1 + (uint32_t)rng_below(rng, attack.n - attack.n / 2);
+    attack.colluding = draw_colluding(rng, attack.n, attack.threshold);
+    attack.is_late = chance(&attack, 40);
     fed_buffer_init(&attack.task, TASK);
     fed_buffer_init(&attack.answer, TASK);
     CHECK_OK(secagg_federation_create(attack.n, attack.threshold, 32, COUNT, number,
@@ -398,8 +540,9 @@ static double run_attack(struct rng *rng, uint32_t number, uint32_t *threshold)
     take_masked(&attack);
     take_signatures(&attack);
     take_unmasking(&attack);
+    buy_shares(&attack);
     const double best = best_guess(&attack);
-    *threshold = attack.threshold;
+    *honest = attack.threshold - attack.colluding;
     secagg_federation_destroy(&attack.federation);
     fed_buffer_release(&attack.task);
     fed_buffer_release(&attack.answer);
@@ -413,11 +556,11 @@ static void test_random_deviations_show_no_vector(void)
 
     rng_init(&rng, 26, 1);
     for (uint32_t number = 0; number < ROUNDS; number++) {
-        uint32_t threshold;
-        const double best = run_attack(&rng, number, &threshold);
-        if (best > 1 / sqrt(threshold) + SLACK)
-            test_fail(__FILE__, __LINE__, "attack %u: %.3f of one vector, threshold %u", number,
-                      best, threshold);
+        uint32_t honest;
+        const double best = run_attack(&rng, number, &honest);
+        if (best > 1 / sqrt(honest) + SLACK)
+            test_fail(__FILE__, __LINE__, "attack %u: %.3f of one vector, of at least %u",
+                      number, best, honest);
         sums += best > 1 / sqrt(MOST) - 0.15;
     }
     CHECK(sums >=

@@ -76,6 +76,14 @@ enum secure_asks secure_asks(const struct fed_work *work)
     return work->n_statistics == 0 ? SECURE_RANGES : SECURE_SUMS;
 }
 
+enum status secure_check_cohort(const struct cohorts *cohorts, enum secure_asks asks,
+                                uint8_t (*ids)[COHORTS_ID], uint32_t n, uint32_t least)
+{
+    const bool is_one = asks == SECURE_SUMS && least > 1;
+
+    return cohorts_check(cohorts, (uint8_t)asks, ids, n, is_one ? COHORTS_ONE : least);
+}
+
 static void set_word(void *words, int bits, size_t i, uint64_t word)
 {
     if (bits == 32)

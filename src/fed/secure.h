@@ -10,6 +10,7 @@
 #ifndef FED_SECURE_H
 #define FED_SECURE_H
 
+#include "fed/cohorts.h"
 #include "fed/dp.h"
 #include "fed/message.h"
 #include "fed/quantize.h"
@@ -33,13 +34,22 @@ enum { SECURE_LOSS_MOST = 32 };
  * beforehand. A first round finds, for each sum, the smallest power of two that is above what
  * any participant has; the second one adds the sums up, each as a share of its range. So
  * nothing is cut off, whatever the units of a column are, and the coordinator learns of the
- * ranges no more than these powers of two. */
+ * ranges no more than these powers of two. A participant that has more than a range leaves the
+ * round, so participants take no ranges but powers of two, and fed_work.most is one, too. */
 enum secure_asks { SECURE_UPDATE, SECURE_RANGES, SECURE_SUMS, SECURE_ASKS };
 /* A range is 2^e with e from SECURE_EXPONENT on; a word a sum and exponent. */
 enum { SECURE_EXPONENT = -64, SECURE_EXPONENTS = 128 };
 
 /* Which of them a task is. */
 enum secure_asks secure_asks(const struct fed_work *work);
+
+/* May a sum of this kind over these participants be seen? Not if it differs from an earlier one by
+ * fewer than `least`. Sums over rows are the same numbers in every round: of several that are far
+ * from each other, each participant knows those alone that it is in, and all together are solved
+ * for single participants. So there is one set for them, unless least is 1. */
+MUST_CHECK enum status secure_check_cohort(const struct cohorts *cohorts, enum secure_asks asks,
+                                           uint8_t (*ids)[COHORTS_ID], uint32_t n,
+                                           uint32_t least);
 
 /* words[0..n * SECURE_EXPONENTS): secret random words where the value is not below the
  * exponent's range, else 0. A sum over participants is 0 where all are below, and says nothing

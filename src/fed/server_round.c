@@ -280,6 +280,16 @@ static double local_lr(const struct fed_server *server)
     return lr * pow(terms->lr_decay, (double)server->done);
 }
 
+/* The smallest one from n on: of sums over rows, participants take no other scale. */
+static uint64_t power_of_two(uint64_t n)
+{
+    uint64_t power = 1;
+
+    while (power < n && power < UINT64_C(1) << 63)
+        power *= 2;
+    return power;
+}
+
 void server_fill_work(const struct fed_server *server, struct fed_work *work)
 {
     /* A secure round that is tried again is another task: nobody gives the same update twice. */
@@ -304,6 +314,7 @@ void server_fill_work(const struct fed_server *server, struct fed_work *work)
         work->statistics = server->ranges;
         work->n_statistics = server->ranges ? server->n_statistics : 0;
         work->n_vectors = 0;
+        work->most = power_of_two(server->most);
     }
 }
 

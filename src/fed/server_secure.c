@@ -56,8 +56,8 @@ enum status server_check_chosen(const struct fed_server *server, const bool *cho
             identify(&server->members[i], ids[n++]);
     }
     const enum status status =
-        cohorts_check(server->cohorts, (uint8_t)what_is_asked(server), ids, n,
-                      fed_terms_cohort_difference(server->terms));
+        secure_check_cohort(server->cohorts, what_is_asked(server), ids, n,
+                            fed_terms_cohort_difference(server->terms));
     mem_free(ids);
     return status;
 }
@@ -78,7 +78,7 @@ static uint32_t list_alive(const struct fed_server *server, uint8_t (*ids)[COHOR
  * in reserve. */
 static enum status choose_summed(struct fed_server *server, uint8_t (*ids)[COHORTS_ID])
 {
-    const uint8_t kind = (uint8_t)what_is_asked(server);
+    const enum secure_asks asks = what_is_asked(server);
     const uint32_t least = fed_terms_cohort_difference(server->terms);
 
     for (;;) {
@@ -87,9 +87,9 @@ static enum status choose_summed(struct fed_server *server, uint8_t (*ids)[COHOR
             return FAIL(STATUS_MISMATCH,
                         "too few participants stay without those whose updates a difference "
                         "of sums would give away");
-        const enum status status = cohorts_check(server->cohorts, kind, ids, n, least);
+        const enum status status = secure_check_cohort(server->cohorts, asks, ids, n, least);
         if (status == STATUS_OK)
-            return cohorts_add(server->cohorts, kind, ids, n);
+            return cohorts_add(server->cohorts, (uint8_t)asks, ids, n);
         if (status != STATUS_MISMATCH || !secagg_server_leave_out(server->secagg))
             return status;
     }
@@ -215,16 +215,32 @@ static uint64_t samples_of_survivors(const struct fed_server *server)
     return samples;
 }
 
-/* Weights are at most 1 each. Norms are at most max_norm, times the weight, but for the
+/* What the survivors' weights add up to: shares of the most samples, as each has told them. */
+static double expected_weight(const struct fed_server *server, int survivors)
+{
+    double samples = 0;
+
+    if (strcmp(server->terms->weighting, "equal") == 0)
+        return survivors;
+    for (int i = 0; i < server->n_cohort; i++) {
+        if (secagg_server_has(server->secagg, (uint32_t)i, SECAGG_MASKED))
+            samples += (double)fed_terms_samples(server->terms,
+                                                 server->members[server->cohort[i]].samples);
+    }
+    return samples / (double)(server->most ? server->most : 1);
+}
+
+/* Weights add up to what is expected, norms are at most max_norm, times the weight; but for the
  * rounding to steps. */
 static bool is_beyond(const struct fed_server *server, const double *values, double weight,
                       int survivors)
 {
     const double step = survivors * server->shape.quantize.step / 2;
     const double most = server->terms->max_norm;
+    const double rounding = 2 * step / server->terms->range + 1e-6 * survivors;
     double squares = 0;
 
-    if (!(weight <= survivors * (1 + 1e-6) + step))
+    if (!(fabs(weight - expected_weight(server, survivors)) <= rounding))
         return true;
     if (most == 0 || *server->terms->dp)
         return false;
@@ -232,6 +248,9 @@ static bool is_beyond(const struct fed_server *server, const double *values, dou
         squares += values[i] * values[i];
     return !(sqrt(squares) <= 1.001 * weight * most + step * sqrt((double)server->length));
 }
+
+/* Of updates of which more is cut off, all together, nothing can be learned. */
+static const double CUT_OFF_MOST = 0.5;
 
 /* Moves by a sum of `values`; divides it into `update` and, of control variates, the vector
  * behind it. */
@@ -260,6 +279,10 @@ static enum status move_by_sum(struct fed_server *server, double *values, float 
         return server_lose(server,
                            "the sum is beyond what updates within the terms add up to: a "
                            "participant lied");
+    if (score.cut_off > CUT_OFF_MOST)
+        return server_lose(server,
+                           "most of the updates is beyond --range: training diverged, or the "
+                           "range is too small");
     const double by = *server->terms->dp ? server->expected : extra[SECURE_WEIGHT];
     if (by <= 0)
         return server_lose(server, "the weights of those who gave something add up to nothing");

@@ -16,7 +16,12 @@
 #include "base/strbuf.h"
 #include "fed/dp_sgd.h"
 
-enum { FILE_MOST = 1 << 26, PATH_MOST = 1 << 12, LINE_MOST = 1 << 10 };
+enum {
+    FILE_MOST = 1 << 26,
+    PATH_MOST = 1 << 12,
+    KEYS_MOST = 16,
+    NAME_MOST = FED_TEXT + 1 + KEYS_MOST
+};
 
 static const char *const kinds[2] = { "updates", "records" };
 
@@ -24,7 +29,7 @@ static const char *const kinds[2] = { "updates", "records" };
 
 struct line {
     bool is_record;
-    char federation[FED_TEXT];
+    char name[NAME_MOST]; /* FEDERATION or FEDERATION/KEYS */
     struct ledger_entry entry;
 };
 
@@ -34,23 +39,53 @@ static enum status read_line(const char *text, size_t length, struct line *out)
     const char *space = memchr(text, ' ', length);
     const char *next = space ? memchr(space + 1, ' ', (size_t)(end - space - 1)) : NULL;
 
-    if (!next || next - space > FED_TEXT)
+    if (!next || next - space > NAME_MOST)
         return FAIL(STATUS_CORRUPT, "is no release");
     const size_t kind = (size_t)(space - text), name = (size_t)(next - space - 1);
     out->is_record = kind == strlen(kinds[1]) && memcmp(text, kinds[1], kind) == 0;
     if (!out->is_record && (kind != strlen(kinds[0]) || memcmp(text, kinds[0], kind) != 0))
         return FAIL(STATUS_CORRUPT, "is neither of updates nor of records");
-    memcpy(out->federation, space + 1, name);
-    out->federation[name] = '\0';
+    memcpy(out->name, space + 1, name);
+    out->name[name] = '\0';
     return ledger_entry_read(next + 1, (size_t)(end - next - 1), &out->entry);
 }
 
-/* Adds all releases of a kind to the ledger. *again: `release` is among them. */
+static void print_name(const struct fed_release *release, char out[NAME_MOST])
+{
+    snprintf(out, NAME_MOST, "%s%s%s", release->federation, release->keys ? "/" : "",
+             release->keys ? release->keys : "");
+}
+
+/* What is recorded of the release's federation. */
+struct earlier {
+    bool again;    /* this round, with these keys */
+    uint64_t next; /* after the last round */
+};
+
+static void find_release(const struct line *line, const struct fed_release *release,
+                         struct earlier *earlier)
+{
+    const size_t length = strlen(release->federation);
+    char name[NAME_MOST];
+
+    if (strncmp(line->name, release->federation, length) != 0 ||
+        (line->name[length] && line->name[length] != '/'))
+        return;
+    print_name(release, name);
+    earlier->again |=
+        line->entry.round == release->entry.round && strcmp(line->name, name) == 0;
+    if (line->entry.round >= earlier->next)
+        earlier->next = line->entry.round + 1;
+}
+
+/* Adds all releases of a kind to the ledger. */
 static enum status add_lines(const char *text, size_t length, bool is_record,
                              const struct fed_release *release, struct ledger *ledger,
-                             bool *again)
+                             struct earlier *earlier)
 {
     uint64_t count = 0;
+
+    *earlier = (struct earlier){ 0 };
 
     for (size_t at = 0, number = 1; at < length; number++) {
         const char *end = memchr(text + at, '\n', length - at);
@@ -61,8 +96,8 @@ static enum status add_lines(const char *text, size_t length, bool is_record,
         at += bytes + 1;
         if (line.is_record != is_record)
             continue;
-        *again |= release && line.entry.round == release->entry.round &&
-                  strcmp(line.federation, release->federation) == 0;
+        if (release)
+            find_release(&line, release, earlier);
         line.entry.round = count++; /* of all federations, one after the other */
         TRY(ledger_add(ledger, &line.entry));
     }
@@ -72,11 +107,11 @@ static enum status add_lines(const char *text, size_t length, bool is_record,
 enum status fed_spending_epsilon(const char *text, size_t length, bool is_record, double delta,
                                  double *out)
 {
+    struct earlier earlier;
     struct ledger *ledger;
-    bool again = false;
 
     TRY(ledger_create(INFINITY, delta, &ledger));
-    const enum status status = add_lines(text, length, is_record, NULL, ledger, &again);
+    const enum status status = add_lines(text, length, is_record, NULL, ledger, &earlier);
     if (status == STATUS_OK)
         *out = ledger_epsilon(ledger, NULL);
     ledger_destroy(ledger);
@@ -103,13 +138,15 @@ static enum status read_file(const char *path, char **text, size_t *length)
 static enum status write_file(const char *path, const char *text, size_t length,
                               const struct fed_release *release)
 {
+    char name[NAME_MOST];
     struct strbuf out;
 
+    print_name(release, name);
     strbuf_init(&out, FILE_MOST);
     strbuf_add_bytes(&out, text ? text : "", length);
     if (text && length > 0 && text[length - 1] != '\n')
         strbuf_add(&out, "\n");
-    strbuf_printf(&out, "%s %s ", kinds[release->is_record], release->federation);
+    strbuf_printf(&out, "%s %s ", kinds[release->is_record], name);
     ledger_entry_write(&release->entry, &out);
     strbuf_add(&out, "\n");
     enum status status = strbuf_status(&out);
@@ -137,39 +174,66 @@ static enum status judge(const struct ledger *ledger, const struct fed_release *
         release->is_record ? "records" : "updates", epsilon, release->delta, release->epsilon);
 }
 
-static enum status add(const char *path, const struct fed_release *release)
+/* Rounds whose draw left this participant out are part of what chance gives. */
+static void count_draws(const struct earlier *earlier, struct ledger_entry *entry)
 {
+    if (entry->sampling == SAMPLING_POISSON && entry->round >= earlier->next)
+        entry->releases = entry->round - earlier->next + 1;
+}
+
+static enum status add(const char *path, const struct fed_release *asked)
+{
+    struct fed_release release = *asked;
     struct ledger *ledger;
-    bool again = false;
+    struct earlier earlier;
     char *text;
     size_t length;
 
     TRY(read_file(path, &text, &length));
-    enum status status = ledger_create(INFINITY, release->delta, &ledger);
+    enum status status = ledger_create(INFINITY, release.delta, &ledger);
     if (status != STATUS_OK) {
         mem_free(text);
         return status;
     }
-    status = add_lines(text, length, release->is_record, release, ledger, &again);
+    status = add_lines(text, length, release.is_record, &release, ledger, &earlier);
     if (status == STATUS_CORRUPT)
         status = FAIL(STATUS_CORRUPT,
                       "%s: is damaged: mend it, or start a new one knowing that "
                       "what was spent counts no more",
                       path);
-    const bool is_counted = again && !release->is_record;
+    const bool is_counted = earlier.again && !release.is_record;
+    if (status == STATUS_OK)
+        count_draws(&earlier, &release.entry);
     if (status == STATUS_OK && !is_counted)
-        status = judge(ledger, release);
+        status = judge(ledger, &release);
     if (status == STATUS_OK && !is_counted)
-        status = write_file(path, text, length, release);
+        status = write_file(path, text, length, &release);
     ledger_destroy(ledger);
     mem_free(text);
     return status;
+}
+
+/* One that a line holds as it is, and that is read back. */
+static bool is_name(const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (size_t i = 0; i < length; i++) {
+        if (name[i] <= ' ' || name[i] > '~' || name[i] == '/')
+            return false;
+    }
+    return length > 0 && length < FED_TEXT;
 }
 
 enum status fed_spending_add(const char *path, const struct fed_release *release)
 {
     struct strbuf lock;
 
+    BUG_ON(release->keys && strlen(release->keys) > KEYS_MOST);
+    if (!is_name(release->federation) || release->entry.round > INT32_MAX)
+        return FAIL(STATUS_MISMATCH,
+                    "a federation or a round that no record of privacy can "
+                    "name: its id has printable characters without ' ' and '/'");
     strbuf_init(&lock, PATH_MOST);
     strbuf_printf(&lock, "%s.lock", path);
     enum status status = strbuf_status(&lock);

@@ -7,11 +7,14 @@
  * together would go past the policy's epsilon.
  *
  *   updates: one participant's updates are hidden (terms' --dp). A round counts once, however
- *            often it is asked for.
+ *            often it is asked for, as long as it has the same keys. Where chance draws the
+ *            participants, all rounds since the last recorded one count with it: `releases` of
+ *            the line.
  *   records: one record's part in them is hidden (--dp-sgd). Every training counts.
  *
- * The file has a line a release: `updates FEDERATION {entry}` (accountant.h). It is replaced as
- * a whole and belongs to one process at a time (FILE.lock).
+ * The file has a line a release: `updates FEDERATION/KEYS {entry}` (accountant.h), without keys
+ * `updates FEDERATION {entry}`. It is replaced as a whole and belongs to one process at a time
+ * (FILE.lock).
  */
 #ifndef FED_SPENDING_H
 #define FED_SPENDING_H
@@ -25,13 +28,16 @@
 
 struct fed_release {
     const char *federation;
+    const char
+        *keys; /* that its noise comes from, 16 characters at most; NULL: they have no name */
     bool is_record;
     struct ledger_entry entry; /* round: of the federation */
     double epsilon, delta;     /* that all together may reach; epsilon INFINITY: any */
 };
 
-/* Adds the release to the file. STATUS_STOPPED with the numbers if it would go past epsilon:
- * then the file is as it was. */
+/* Adds the release to the file. STATUS_MISMATCH: the federation has no name that a line can hold,
+ * printable characters without ' ' and '/', up to 63. STATUS_STOPPED with the numbers if it would go
+ * past epsilon: then the file is as it was. */
 MUST_CHECK enum status fed_spending_add(const char *path, const struct fed_release *release);
 /* Epsilon of the text of such a file at delta, over one kind of release. STATUS_CORRUPT names
  * the line. */

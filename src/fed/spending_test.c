@@ -121,6 +121,76 @@ static void test_federations_share_a_record(void)
     CHECK(spent(path, true) > once);
 }
 
+/* A participant that is drawn by chance learns of its own rounds only. All rounds since the last
+ * one were draws, too, or a draw of one in ten would cost a tenth of what it does. */
+static void test_rounds_without_it_are_counted(void)
+{
+    struct fed_terms terms;
+    double all;
+    char path[512];
+
+    fed_terms_init(&terms);
+    snprintf(terms.dp, sizeof terms.dp, "central");
+    terms.fraction = 0.1;
+    terms.noise = 2;
+    terms.rounds = 100;
+    CHECK_OK(fed_terms_epsilon(&terms, false, 0, 1e-5, &all));
+    snprintf(path, sizeof path, "%s/ledger", test_folder());
+    struct fed_release release = release_of("a", 0, false);
+    release.epsilon = INFINITY;
+    CHECK(fed_release_of(&terms, false, 0, &release.entry));
+    for (uint64_t round = 9; round < 100; round += 10) {
+        release.entry.round = round;
+        CHECK_OK(fed_spending_add(path, &release));
+        CHECK_OK(fed_spending_add(path, &release));
+    }
+    CHECK_CLOSE(all, spent(path, false), 1e-6);
+    release.epsilon = spent(path, false) + 0.05; /* a draw fits, ten rounds do not */
+    release.entry.round = 109;
+    CHECK_STATUS(STATUS_STOPPED, fed_spending_add(path, &release));
+    release.federation = "b"; /* of its own: one round */
+    release.entry.round = 0;
+    CHECK_OK(fed_spending_add(path, &release));
+}
+
+/* A round that is run again with other secrets has other noise. A coordinator brings that about: a
+ * participant that joins another federation in between forgets its state. */
+static void test_the_same_round_with_other_keys_counts(void)
+{
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/ledger", test_folder());
+    struct fed_release release = release_of("a", 0, false);
+    release.keys = "00112233";
+    CHECK_OK(fed_spending_add(path, &release));
+    const double once = spent(path, false);
+    CHECK_OK(fed_spending_add(path, &release));
+    CHECK(spent(path, false) == once);
+    release.keys = "44556677";
+    CHECK_OK(fed_spending_add(path, &release));
+    CHECK(spent(path, false) > once);
+    release.keys = NULL;
+    CHECK_OK(fed_spending_add(path, &release));
+    CHECK_CLOSE(exact_epsilon(10, 3, 1e-5), spent(path, false), 0.3);
+}
+
+/* The coordinator names the federation: its name must not end the record. */
+static void test_names_do_not_damage_the_record(void)
+{
+    static const char *const names[] = { "", "a b", "a\nupdates b", "a\n", "\x01", "a/0" };
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/ledger", test_folder());
+    const struct fed_release good = release_of("a", 0, false);
+    CHECK_OK(fed_spending_add(path, &good));
+    const double before = spent(path, false);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct fed_release release = release_of(names[i], 1, false);
+        CHECK_STATUS(STATUS_MISMATCH, fed_spending_add(path, &release));
+        CHECK(spent(path, false) == before);
+    }
+}
+
 static void test_damaged_records_are_refused(void)
 {
     static const char *const texts[] = { "updates a", "nothing a {}", "updates a {}\n", "\n",
@@ -143,6 +213,10 @@ static void test_damaged_records_are_refused(void)
 const struct test tests[] = {
     { .name = "policies count for themselves", .property = test_policies_count_themselves },
     { .name = "federations share a record", .run = test_federations_share_a_record },
+    { .name = "rounds without it are counted", .run = test_rounds_without_it_are_counted },
+    { .name = "the same round with other keys counts",
+      .run = test_the_same_round_with_other_keys_counts },
+    { .name = "names do not damage the record", .run = test_names_do_not_damage_the_record },
     { .name = "damaged records are refused", .run = test_damaged_records_are_refused },
     { 0 },
 };
