@@ -145,9 +145,9 @@ summary = json.load(open("dropped/summary.json"))
 sys.exit(not summary["samples"] < summary["steps"] * summary["batch"])
 PY
 
-killed relieved 1 0 --steps 60 -n 2 --strategy asgd --spares 1
+killed relieved 1 0 --steps 200 -n 2 --strategy asgd --spares 1
 grep -q 'rank 2 takes the place of rank 1 at step' err.txt || complain "no spare: $(cat err.txt)"
-grep -q '"rank": 2, "steps": 60, .*"spare": "used"' relieved/summary.json || complain "the spare is not in summary.json"
+grep -q '"rank": 2, "steps": 200, .*"spare": "used"' relieved/summary.json || complain "the spare is not in summary.json"
 
 # What is drawn, and what is refused.
 "$tutti" graph nbow --strategy ps -n 2 >graph.txt && grep -q 'push(' graph.txt || complain "no push in the graph"
