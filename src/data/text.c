@@ -485,6 +485,7 @@ enum status text_set_classes(struct text *text, const struct class_list *run)
         .name = text->info->class_names,
         .count = data->classes,
         .are_numbers = !data->names.name,
+        .warns = text->split == TEXT_TRAIN, /* one line is enough */
     };
     int32_t *map;
 
