@@ -2,6 +2,7 @@
 /* class_map.c - names looked up in a sorted list. */
 #include "data/class_map.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
 
@@ -95,6 +96,23 @@ static bool are_same(const struct class_source *own, const struct class_list *ru
     return true;
 }
 
+/* Numbers may mean another order of the classes than the run's: files do not say. */
+static void warn_of_positions(const struct class_source *own, const struct class_list *run)
+{
+    enum { SHOWN = 3 };
+    char text[SHOWN * 80];
+    size_t length = 0;
+
+    for (int i = 0; i < own->count && i < SHOWN; i++)
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%d is %.64s",
+                                   i ? ", " : "", i, run->name[i]);
+    log_line(
+        LOG_WARNING,
+        "%s: its classes are numbers without names and are taken in the order of the run's: "
+        "%s%s",
+        own->path, text, own->count > SHOWN ? " and so on" : "");
+}
+
 enum status class_map(const struct class_source *own, const struct class_list *run,
                       int32_t *map)
 {
@@ -107,5 +125,7 @@ enum status class_map(const struct class_source *own, const struct class_list *r
         return fail(own, -1, run);
     for (int i = 0; i < own->count; i++)
         map[i] = i;
+    if (own->warns && !own->name && !are_positions(run))
+        warn_of_positions(own, run);
     return STATUS_OK;
 }

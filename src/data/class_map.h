@@ -21,6 +21,7 @@ struct class_source {
     const char *const *name; /* NULL: they have none */
     int count;
     bool are_numbers; /* labels in the files are numbers; else they are the names */
+    bool warns; /* classes without names that become classes with names are worth a line */
 };
 
 /* Writes to map[i], i < own->count, the run's number of class i: that of the same name. Labels

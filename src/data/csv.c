@@ -75,7 +75,7 @@ void cells_release(struct cells *cells)
     *cells = (struct cells){ 0 };
 }
 
-enum { MADE_NAME = 12 };
+enum { MADE_NAME = 16 };
 
 struct reader {
     const char *path;

@@ -26,6 +26,7 @@ struct dataset {
     char *folder;
     const char *name; /* the last part of `folder` */
     const struct format *format;
+    enum dataset_split split;
     struct format_data data;
     int64_t whole; /* samples there are; source.count of them are to be seen */
     int64_t plane; /* pixels of one channel */
@@ -267,6 +268,7 @@ static enum status prepare(struct dataset *dataset, enum dataset_split split)
     describe_source(dataset);
     dataset_set_scale(dataset, NULL);
     hash_names(dataset, split);
+    dataset->split = split;
     dataset_limit(dataset, 0);
     return STATUS_OK;
 }
@@ -406,6 +408,7 @@ enum status dataset_set_classes(struct dataset *dataset, const struct class_list
         .name = has_names ? dataset->info->class_names : NULL,
         .count = dataset->data.classes,
         .are_numbers = !dataset->format->has_named_labels,
+        .warns = dataset->split == DATASET_TRAIN, /* one line is enough */
     };
     int32_t *map;
 

@@ -14,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_MOST = UINT16_MAX, LARGE_BYTES = 16 << 20 };
-static const double LONG_SECONDS = 2; /* of a large text, after which people are told */
+enum { KEY_MOST = UINT16_MAX };
 
 /* What a task is made of, and what it needs in a vocabulary. */
 static const struct task {
@@ -239,7 +238,6 @@ static enum status encode(struct text *text)
     const double begin = clock_seconds();
     const struct tokenizer *tokenizer;
     int64_t tokens = 0;
-    size_t bytes = 0;
 
     if (text->config.task == TEXT_PAIRS && !text->vocab[0] != !text->vocab[1])
         return FAIL(STATUS_MISMATCH, "one vocabulary, where source and target have one each");
@@ -247,12 +245,10 @@ static enum status encode(struct text *text)
     for (int side = 0; side < sides; side++) {
         TRY(encode_side(text, tokenizer, side));
         tokens += text->side[side].tokens;
-        bytes += text->data.file[side].length;
     }
-    const double seconds = clock_seconds() - begin;
-    log_line(seconds > LONG_SECONDS && bytes > LARGE_BYTES ? LOG_WARNING : LOG_INFO,
-             "%s: %" PRId64 " tokens (%s), a vocabulary of %d, in %.1f s", text->folder, tokens,
-             tokenizer->name, vocab_size(text->vocab[0]), seconds);
+    log_line(LOG_INFO, "%s: %" PRId64 " tokens (%s), a vocabulary of %d, in %.1f s",
+             text->folder, tokens, tokenizer->name, vocab_size(text->vocab[0]),
+             clock_seconds() - begin);
     return STATUS_OK;
 }
 
@@ -485,6 +481,7 @@ enum status text_set_classes(struct text *text, const struct class_list *run)
         .name = text->info->class_names,
         .count = data->classes,
         .are_numbers = !data->names.name,
+        .warns = text->split == TEXT_TRAIN, /* one line is enough */
     };
     int32_t *map;
 

@@ -192,6 +192,18 @@ static enum status read_entry(struct compare *compare, const char *word,
     return STATUS_OK;
 }
 
+/* A summary has a path as it was given, a configuration has it from the root. */
+static bool have_same(const struct entry *a, const struct entry *b, const char *key)
+{
+    const char *x = run_text(a->run, key, key), *y = run_text(b->run, key, key);
+
+    if (strcmp(x, y) == 0)
+        return true;
+    x = run_configured(a->run, key, NULL);
+    y = run_configured(b->run, key, NULL);
+    return x && y && strcmp(x, y) == 0;
+}
+
 static bool are_grouped(const struct entry *a, const struct entry *b)
 {
     if (*a->name || *b->name)
@@ -210,10 +222,12 @@ static size_t number_groups(struct entry *entries, size_t count)
         e->section = sections;
         for (size_t k = 0; k < i && !grouped; k++) {
             const struct entry *before = &entries[k];
-            if (strcmp(before->model, e->model) != 0 || strcmp(before->data, e->data) != 0)
+            if (!have_same(before, e, "model") || !have_same(before, e, "data"))
                 continue;
             known = true;
             e->section = before->section;
+            e->model = before->model; /* a section is called as its first run is */
+            e->data = before->data;
             grouped = are_grouped(before, e);
             e->group = grouped                     ? before->group
                        : before->group >= e->group ? before->group + 1

@@ -171,6 +171,28 @@ static char *make_page(const struct compare *compare)
     return page;
 }
 
+/* The summary of a run that failed has no data; that of others has the path as it was given. */
+static void test_a_failed_run_has_the_data_of_others(void)
+{
+    static const char config[] = "{\"format\": 1, \"model\": \"/home/own.c\", \"data\": "
+                                 "\"/home/pets\", \"seed\": %d, \"model_options\": {}}";
+    const char *words[] = { make(&(struct made){ "p1", "mlp", "single", 1, 1, 0.8, 1, 2, "w" }),
+                            make_failed("p2", 2, 0.1) };
+    struct compare *compare;
+    char text[256];
+
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(text, sizeof text, config, i);
+        put(words[i], "config.json", text);
+    }
+    put(words[0], "summary.json",
+        "{\"status\": \"done\", \"model\": \"own.c\", \"data\": \"./pets\"}");
+    CHECK_OK(compare_read(words, 2, &compare));
+    CHECK_INT(1, compare->n_sections);
+    CHECK(strcmp(compare->sections[0].data, "./pets") == 0);
+    compare_destroy(compare);
+}
+
 static void test_runs_that_failed_count_for_nothing_and_the_rest_is_ranked(void)
 {
     const char *words[] = {
@@ -276,6 +298,8 @@ const struct test tests[] = {
     { .name = "one seed says nothing but of equal weights",
       .run = test_one_seed_says_nothing_but_of_equal_weights },
     { .name = "names make groups", .run = test_names_make_groups },
+    { .name = "a failed run has the data of others",
+      .run = test_a_failed_run_has_the_data_of_others },
     { .name = "runs that failed count for nothing, and the rest is ranked",
       .run = test_runs_that_failed_count_for_nothing_and_the_rest_is_ranked },
     { .name = "long labels are cut, with a title",

@@ -75,7 +75,9 @@ static void write_auc(struct report *report)
         part_series(&report->run->eval, report->x, RUN_VAL_AUC, "validation", PART_VERMILION,
                     PLOT_LINE),
     };
-    const struct plot plot = { .title = "AUC", .x = part_progress_axis(report) };
+    const struct plot plot = { .title = "AUC",
+                               .x = part_progress_axis(report),
+                               .y = { .share = true } };
 
     series[0].tell_last = true;
     part_lines(report, &plot, series, 1);

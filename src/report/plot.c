@@ -52,13 +52,15 @@ static void fit_scales(struct frame *frame, const struct plot_series *series, si
     const struct scale_rule x_rule = { .log = plot->x.log,
                                        .from_zero = plot->x.from_zero,
                                        .whole = plot->x.whole,
-                                       .share = plot->x.format == NUMBER_PERCENT,
+                                       .share =
+                                           plot->x.share || plot->x.format == NUMBER_PERCENT,
                                        .wanted = 7 };
     const struct scale_rule y_rule = { .log = plot->y.log,
                                        .from_zero = plot->y.from_zero,
                                        .whole = plot->y.whole,
                                        .loose = true,
-                                       .share = plot->y.format == NUMBER_PERCENT,
+                                       .share =
+                                           plot->y.share || plot->y.format == NUMBER_PERCENT,
                                        .wanted = 5 };
     scale_fit(&frame->x, x, &x_rule);
     scale_fit(&frame->y, y, &y_rule);

@@ -31,6 +31,7 @@ struct plot_axis {
     bool log;       /* values that are not positive are left out */
     bool from_zero; /* 0 is part of the axis */
     bool whole;     /* ticks at whole numbers only */
+    bool share; /* neither side goes beyond 0 and 1, unless values do; so with NUMBER_PERCENT */
 };
 
 struct plot {

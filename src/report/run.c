@@ -324,3 +324,8 @@ const char *run_text(const struct run *run, const char *key, const char *fallbac
 
     return value && value->kind == JSON_STRING ? value->text : fallback;
 }
+
+const char *run_configured(const struct run *run, const char *key, const char *fallback)
+{
+    return run->config ? json_text(json_root(run->config), key, fallback) : fallback;
+}

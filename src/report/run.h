@@ -78,5 +78,7 @@ bool run_has(const struct run_table *table, enum run_column column);
 /* Members of the summary or, if it has none of that name, of the configuration. */
 double run_number(const struct run *run, const char *key, double fallback);
 const char *run_text(const struct run *run, const char *key, const char *fallback);
+/* A member of the configuration. */
+const char *run_configured(const struct run *run, const char *key, const char *fallback);
 
 #endif /* REPORT_RUN_H */

@@ -46,12 +46,17 @@ void rank_count_batch(struct rank *rank, const struct batch *batch)
 
 enum status rank_check_loss(const struct rank *rank, const struct exec_result *result)
 {
-    return isfinite(result->loss)
-               ? STATUS_OK
-               : FAIL(STATUS_MISMATCH,
-                      "the loss is not a finite number at step %llu: lower --lr, or "
-                      "use --clip 1 or --warmup",
-                      (unsigned long long)rank->known);
+    if (isfinite(result->loss))
+        return STATUS_OK;
+    if (rank->known == 0) /* nothing was learnt yet: the learning rate has no part in it */
+        return FAIL(STATUS_MISMATCH,
+                    "the loss of the first step is not a finite number: look for numbers that "
+                    "are too large in the data%s%s",
+                    *rank->job->settings.init ? " and in " : "", rank->job->settings.init);
+    return FAIL(STATUS_MISMATCH,
+                "the loss is not a finite number at step %llu: lower --lr, or use --clip 1 or "
+                "--warmup",
+                (unsigned long long)rank->known);
 }
 
 static void add(struct tally *tally, const struct exec_result *result)

@@ -192,6 +192,9 @@ works "$tutti" train mlp --data ./pets --steps 1 --batch 8 --strategy pipeline -
 # Labels that are numbers without names are positions; with names they go by these.
 works "$tutti" train cnn --data ./letters --epochs 1 --quiet --out letters-run
 works "$tutti" eval letters-run --data ./numbers --json
+[ "$(wc -l <err.txt)" = 1 ] &&
+    grep -q './numbers: its classes are numbers without names and are taken in the order of the run.s: 0 is owl, 1 is cat, 2 is dog$' err.txt ||
+    complain "classes by position are not told once: $(cat err.txt)"
 [ "$(field class_names out.txt)" = "['owl', 'cat', 'dog']" ] || complain "positions: $(cat out.txt)"
 make "arrays('turned-letters', 60, 3, ['cat', 'dog', 'owl'])"
 works "$tutti" eval letters-run --data ./turned-letters --json
@@ -203,7 +206,9 @@ PY
 refused 1 './foo: labels go up to 9, the run has 3 classes: owl, cat, dog' "$tutti" eval letters-run --data ./foo
 works "$tutti" train cnn --data ./numbers --epochs 1 --quiet --out numbers-run
 works "$tutti" eval numbers-run --data ./letters
+[ ! -s err.txt ] || complain "the run's classes are numbers: $(cat err.txt)"
 works "$tutti" eval letters-run --data ./letters
+[ ! -s err.txt ] || complain "classes of one name: $(cat err.txt)"
 make "pictures('strangers', [('cat', 0), ('dog', 1)], 4, 28)"
 refused 1 './strangers: class cat is none of the run.s: 0, 1, 2' "$tutti" eval numbers-run --data ./strangers
 works "$tutti" train --resume letters-run --epochs 2 --data ./turned-letters --quiet
@@ -236,6 +241,9 @@ works "$tutti" eval words-run && says '^  pos '
 [ "$(accuracy words-run)" = 1 ] || complain "reviews are not learned"
 [ "$(accuracy words-run --data ./praise)" = 1 ] || complain "one class of two: $(cat out.txt)"
 [ "$(accuracy three-run --data ./words)" = 1 ] || complain "two classes of three: $(cat out.txt)"
+make "reviews('bits', [('0', 'neg'), ('1', 'pos')])"
+[ "$(accuracy words-run --data ./bits)" = 1 ] && [ "$(grep -c './bits: its classes are numbers.* 0 is neg, 1 is pos$' err.txt)" = 1 ] ||
+    complain "texts with numbers for labels: $(cat err.txt)"
 refused 1 './shifted: class a is none of the run.s: neg, pos' "$tutti" eval words-run --data ./shifted
 refused 1 'all labels are the same' "$tutti" train nbow --data ./praise --out never
 

@@ -81,6 +81,12 @@ for name in near far; do "$tutti" train logistic --data $name.csv $times --epoch
 "$tutti" train --resume half --epochs 20 --quiet || complain "the other half"
 same "a constant in a column" near far half
 "$tutti" eval far --json | grep -q '"val_accuracy": 1,' || complain "eval of times: $("$tutti" eval far --json)"
+python3 - <<'PY' || complain "an axis of AUC goes beyond 1"
+import re
+plots = [f for f in re.findall("<figure.*?</figure>", open("far/report.html").read(), re.S) if ">AUC<" in f]
+ticks = [float(t) for f in plots for t in re.findall(r">(\d\.\d+)<", f)]
+assert plots and ticks and max(ticks) <= 1, (len(plots), ticks)
+PY
 # Statistics of runs from before were floats.
 python3 - <<'PY'
 import json, struct

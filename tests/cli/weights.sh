@@ -50,6 +50,7 @@ def spoiled(name, number):
     kind, form, bytes_of = good[name]
     return {**good, name: (kind, form, bytes_of[:8] + struct.pack("<f", number) + bytes_of[12:])}
 write("nan.safetensors", spoiled("fc.weight", float("nan")))
+write("large.safetensors", {**good, "fc.weight": (*good["fc.weight"][:2], struct.pack("<f", 3e38) * 160)})
 write("inf.safetensors", spoiled("fc.bias", float("-inf")))
 write("half.safetensors", {**good, "fc.weight": ("F16", shape, data[:len(data) // 2])})
 PY
@@ -104,6 +105,8 @@ for command in "eval $model --weights" "train $model --steps 2 --out bad --init"
     refused 1 'run.safetensors: tensor conv1.weight is missing' "$tutti" $command run.safetensors
     refused 1 'nothing.safetensors' "$tutti" $command nothing.safetensors
 done
+# A learning rate has no part in the loss of the first step.
+refused 1 'the loss of the first step is not a finite number.* in the data and in .*large.safetensors' "$tutti" train $model --steps 2 --quiet --out large --init large.safetensors
 refused 1 'torch.safetensors: tensor conv1.weight is f32 2x1x3x3, the model needs f32 6x1x5x5' "$tutti" eval lenet --weights torch.safetensors --outputs bad
 refused 1 'torch.safetensors: tensor conv1.weight is f32 2x1x3x3' "$tutti" eval resnet18 --width 4 --data fashion-mnist --weights torch.safetensors --outputs bad
 refused 2 'no folder' "$tutti" eval resnet18
