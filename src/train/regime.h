@@ -68,9 +68,9 @@ struct regime {
     /* Optional: releases rank->own, after rank->exec was destroyed. rank->own may be NULL. */
     void (*destroy)(struct rank *rank);
 
-    /* Metrics. Samples or tokens a second of all ranks, for the progress line; known: the tally
-     * of the interval, or of the last one if that has just begun. */
-    double (*rate)(const struct rank *rank, const struct tally *known);
+    /* Metrics. Samples or tokens a second of all ranks, for the progress line; recent: the tally
+     * of the interval and the one before. */
+    double (*rate)(const struct rank *rank, const struct tally *recent);
     /* Optional: exec_times of the rank, with what the regime spent beside rank->exec. */
     struct exec_times (*times)(const struct rank *rank);
     /* Optional, collective: rank 0 learns what all ranks' time went to. */

@@ -242,9 +242,9 @@ static enum status average(struct rank *rank, double seconds)
 /* Metrics -------------------------------------------------------------------------------- */
 
 /* A worker knows its own samples alone until the interval is told. */
-double local_rate(const struct rank *rank, const struct tally *known)
+double local_rate(const struct rank *rank, const struct tally *recent)
 {
-    return rank_rate(rank, known) *
+    return rank_rate(rank, recent) *
            ((double)rank->job->settings.shards / (double)exec_shard_count(rank->exec));
 }
 

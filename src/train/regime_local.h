@@ -37,7 +37,7 @@ enum status local_late_result(struct rank *rank, const struct exec_result *resul
 enum status local_after_step(struct rank *rank, const struct batch *batch,
                              struct exec_result *result);
 
-double local_rate(const struct rank *rank, const struct tally *known);
+double local_rate(const struct rank *rank, const struct tally *recent);
 struct exec_times local_worker_times(const struct rank *rank);
 enum status local_collect_times(struct rank *rank);
 enum status local_worker_sum(const struct rank *rank, struct tally *tally);

@@ -185,16 +185,6 @@ static enum status end(struct rank *rank)
 /* Metrics -------------------------------------------------------------------------------- */
 
 /* What servers tell comes late and in lumps: the rate is that of the last two intervals. */
-double worker_rate(const struct rank *rank, const struct tally *known)
-{
-    struct tally both = rank->line.tally;
-
-    (void)known;
-    both.samples += rank->line.before.samples;
-    both.weight += rank->line.before.weight;
-    both.seconds += rank->line.before.seconds;
-    return rank_rate(rank, &both);
-}
 
 void worker_add_metrics(struct rank *rank, struct metrics *m)
 {
@@ -303,7 +293,7 @@ const struct regime regime_served = {
     .end = end,
     .leave = worker_leave,
     .destroy = worker_destroy,
-    .rate = worker_rate,
+    .rate = rank_rate,
     .add_metrics = worker_add_metrics,
     .print_summary = worker_print_summary,
     .gather_times = worker_gather_times,

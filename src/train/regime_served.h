@@ -41,7 +41,6 @@ void worker_hear(struct rank *rank, const struct served_heard *heard, uint32_t w
 /* At the end: waits for all workers, and counts what they trained and rank 0 has not heard of. */
 MUST_CHECK enum status worker_meet(struct rank *rank);
 
-double worker_rate(const struct rank *rank, const struct tally *known);
 void worker_add_metrics(struct rank *rank, struct metrics *m);
 void worker_print_summary(const struct rank *rank, struct strbuf *out);
 enum status worker_gather_times(struct rank *rank, struct rank_times *times,

@@ -15,10 +15,23 @@ static double tokens_per_s(const struct rank *rank, const struct tally *t)
     return job_predicts_tokens(rank->job) ? rank_rate(rank, t) : NAN;
 }
 
+/* This interval with the one before: that of a step alone jumps. */
+static struct tally two_intervals(const struct rank *rank)
+{
+    const struct tally *before = &rank->line.before;
+    struct tally both = rank->line.tally;
+
+    both.samples += before->samples;
+    both.weight += before->weight;
+    both.seconds += before->seconds;
+    return both;
+}
+
 void rank_show_progress(struct rank *rank)
 {
     const struct tally *known =
         rank->line.tally.weight ? &rank->line.tally : &rank->line.before;
+    const struct tally recent = two_intervals(rank);
     const uint64_t number = rank->step + 1;
 
     if (!rank->is_first)
@@ -27,7 +40,7 @@ void rank_show_progress(struct rank *rank)
         progress_update(&rank->progress, number,
                         (double)number / (double)rank->job->steps_per_epoch,
                         rank_mean_loss(known), rank_mean_accuracy(rank, known),
-                        rank->regime->rate(rank, known));
+                        rank->regime->rate(rank, &recent));
     if (number == rank->run->first_step + 1)
         rank->result.first_step_s = clock_seconds() - rank->job->began;
 }
