@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* average.c - runs the PLACE_HOST tasks of a step program: workers that train alone average their
+/* host.c - runs the PLACE_HOST tasks of a step program: workers that train alone average their
  * parameters, between steps.
  *
  * Every task begins before the first is waited for, so that buckets travel together. A row of

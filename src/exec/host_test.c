@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* average_test.c - averages of workers: whoever comes late or early, over shared memory and by messages, each
+/* host_test.c - averages of workers: whoever comes late or early, over shared memory and by messages, each
  * gets the mean that a plain sum over the same workers has. */
 #include <math.h>
 #include <stdio.h>
