@@ -289,6 +289,16 @@ void exec_wrote_params(struct exec *exec);
  * like exec_vector's. Where that is the mean of all workers, the parameters of each count `weight` times, and
  * `out` is quickest in memory of comm_share. The executor keeps its own parameters. */
 MUST_CHECK enum status exec_average(struct exec *exec, float weight, float *out);
+/* Elastic averaging, of an executor whose graph has nodes center_pull. exec_push, before a step: each bucket's
+ * parameters are given to `push`, which finds them in exec_vector: `count` elements from `at` on. exec_pull,
+ * after it: `pull` is called for each bucket, and may change its parameters there. */
+struct exec_center {
+    void *arg;
+    MUST_CHECK enum status (*push)(void *arg, int bucket, size_t at, size_t count);
+    MUST_CHECK enum status (*pull)(void *arg, int bucket, size_t at, size_t count);
+};
+MUST_CHECK enum status exec_push(struct exec *exec, const struct exec_center *center);
+MUST_CHECK enum status exec_pull(struct exec *exec, const struct exec_center *center);
 /* Its elements; what no parameter has is zero. A parameter's are in a row, from exec_place on. */
 size_t exec_vector_length(const struct exec *exec);
 size_t exec_place(const struct exec *exec, int param);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* host.c - runs the PLACE_HOST tasks of a step program: workers that train alone average their
- * parameters, between steps.
+/* host.c - runs the PLACE_HOST tasks of a step program, between steps: workers that train alone average
+ * their parameters, or exchange them with a center on servers.
  *
- * Every task begins before the first is waited for, so that buckets travel together. A row of
+ * Of averages, every task begins before the first is waited for, so that buckets travel together. A row of
  * `rows` is a kind of task on a medium; nothing here knows a strategy.
  *
  * With neighbors in shared memory each worker has two slots of a whole vector, used in turn. It
@@ -217,12 +217,18 @@ static const struct host_row *row_of(const struct task *task)
     return NULL;
 }
 
-/* The next PLACE_HOST task from `number` on; the number of tasks: there is none. */
-static int next_task(const struct program *program, int number)
+/* The next PLACE_HOST task from `number` on that does this kind; the number of tasks: there is none. */
+static int next_of(const struct program *program, enum task_kind kind, int number)
 {
-    while (number < program->n_tasks && program->tasks[number].place != PLACE_HOST)
+    while (number < program->n_tasks && (program->tasks[number].place != PLACE_HOST ||
+                                         !(program->tasks[number].does >> kind & 1)))
         number++;
     return number;
+}
+
+static int next_average(const struct program *program, int number)
+{
+    return next_of(program, TASK_AVERAGE, number);
 }
 
 enum status exec_average(struct exec *exec, float weight, float *out)
@@ -241,12 +247,44 @@ enum status exec_average(struct exec *exec, float weight, float *out)
     average->weight = weight;
     average->out = out;
     transport_note(average->transport, exec->step, "an average of workers");
-    for (int t = next_task(program, 0); t < program->n_tasks; t = next_task(program, t + 1))
+    for (int t = next_average(program, 0); t < program->n_tasks;
+         t = next_average(program, t + 1))
         TRY(row_of(&program->tasks[t])->begin(exec, t));
-    for (int t = next_task(program, 0); t < program->n_tasks; t = next_task(program, t + 1)) {
+    for (int t = next_average(program, 0); t < program->n_tasks;
+         t = next_average(program, t + 1)) {
         TRY(row_of(&program->tasks[t])->end(exec, t));
         exec_trace_task(exec, trace, begin, t);
     }
+    return STATUS_OK;
+}
+
+static enum status
+run_center(struct exec *exec, enum task_kind kind,
+           enum status (*run)(void *arg, int bucket, size_t at, size_t count), void *arg)
+{
+    const struct program *program = exec->program;
+    struct trace_row *trace = exec->lanes[0].trace;
+
+    TRY(exec_fetch_params(exec));
+    for (int t = next_of(program, kind, 0); t < program->n_tasks;
+         t = next_of(program, kind, t + 1)) {
+        const int64_t begin = trace_begin(trace);
+        const struct range range = range_of(exec, &program->tasks[t]);
+        TRY(run(arg, program->tasks[t].bucket, range.at, range.count));
+        exec_trace_task(exec, trace, begin, t);
+    }
+    return STATUS_OK;
+}
+
+enum status exec_push(struct exec *exec, const struct exec_center *center)
+{
+    return run_center(exec, TASK_PUSH, center->push, center->arg);
+}
+
+enum status exec_pull(struct exec *exec, const struct exec_center *center)
+{
+    TRY(run_center(exec, TASK_PULL, center->pull, center->arg));
+    exec_wrote_params(exec);
     return STATUS_OK;
 }
 
@@ -257,7 +295,8 @@ static int most_peers(const struct program *program)
 {
     int most = 0;
 
-    for (int t = next_task(program, 0); t < program->n_tasks; t = next_task(program, t + 1)) {
+    for (int t = next_average(program, 0); t < program->n_tasks;
+         t = next_average(program, t + 1)) {
         const int count = program->tasks[t].peers.count;
         most = count > most ? count : most;
     }
@@ -299,7 +338,7 @@ static enum status make_messages(struct exec *exec, int peers)
 
 enum status average_create(struct exec *exec)
 {
-    const int first = next_task(exec->program, 0);
+    const int first = next_average(exec->program, 0);
     const int peers = most_peers(exec->program);
 
     if (first == exec->program->n_tasks)

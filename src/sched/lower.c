@@ -10,7 +10,7 @@
  *   norms        two phases, where a norm must be known before an update
  *   updates      the optimizer on each member's part, then the parts go to all members
  *   losses       to all nodes
- *   averages     of workers, between steps
+ *   host         averages of workers, exchanges with a center on servers, between steps
  *   barriers     meetings outside the data flow of a step
  *   fuse         sum, update and all_gather of a bucket become one task where nothing stands between
  *   connect      dependencies, from what tasks read and write; last, signals for those waited for
@@ -310,7 +310,18 @@ static void lower_losses(struct lowering *l)
     l->program->losses = lower_number(l, task);
 }
 
-/* Averages ------------------------------------------------------------------------------------ */
+/* Between steps ------------------------------------------------------------------------------- */
+
+/* Every so many steps, by the thread that calls the executor. */
+static struct task *add_host_task(struct lowering *l, enum task_kind kind,
+                                  enum task_medium medium, int b)
+{
+    struct task *task = lower_add(l, kind, medium, PLACE_HOST, b);
+
+    task->members = 1;
+    task->is_on_demand = true;
+    return task;
+}
 
 static struct task_peers peers_of(const struct lower_workers *workers,
                                   const struct attrs *attrs)
@@ -327,24 +338,40 @@ static struct task_peers peers_of(const struct lower_workers *workers,
 static void lower_average(struct lowering *l, const struct node *mean)
 {
     const struct lower_workers *workers = &l->config->workers;
-    struct task *task = lower_add(l, mean->attrs.n_offsets ? TASK_AVERAGE : TASK_ALL_REDUCE,
-                                  workers->nodes > 1 ? MEDIUM_MESSAGES : MEDIUM_SHARED,
-                                  PLACE_HOST, mean->attrs.bucket);
+    struct task *task =
+        add_host_task(l, mean->attrs.n_offsets ? TASK_AVERAGE : TASK_ALL_REDUCE,
+                      workers->nodes > 1 ? MEDIUM_MESSAGES : MEDIUM_SHARED, mean->attrs.bucket);
 
     task->does |= 1U << TASK_AVERAGE;
-    task->members = 1;
-    task->is_on_demand = true;
     task->peers = peers_of(workers, &mean->attrs);
     lower_touch(task, MEMORY_PARAM, mean->attrs.bucket, REACH_ALL, PARTITION_LANE, true);
 }
 
-static void lower_averages(struct lowering *l)
+/* Elastic averaging: parameters go to the center before a step, and what it gave back comes after it. */
+static void lower_exchange(struct lowering *l, enum task_kind kind, int b)
 {
-    for (int n = 0; n < graph_node_count(l->graph) && l->config->workers.count > 1; n++) {
+    struct task *task = add_host_task(l, kind, MEDIUM_SERVER, b);
+
+    task->note = kind == TASK_PUSH ? "parameters, to the center" : "from the center";
+    lower_touch(task, MEMORY_PARAM, b, REACH_ALL, PARTITION_LANE, kind == TASK_PULL);
+}
+
+static void lower_nodes_between(struct lowering *l, enum task_kind kind)
+{
+    for (int n = 0; n < graph_node_count(l->graph) && l->config->has_steps; n++) {
         const struct node *node = graph_node(l->graph, n);
-        if (node->op == &op_worker_mean && l->config->has_steps)
+        if (node->op == &op_worker_mean && kind == TASK_AVERAGE && l->config->workers.count > 1)
             lower_average(l, node);
+        else if (node->op == &op_center_pull && kind != TASK_AVERAGE)
+            lower_exchange(l, kind, node->attrs.bucket);
     }
+}
+
+static void lower_host(struct lowering *l)
+{
+    lower_nodes_between(l, TASK_AVERAGE);
+    lower_nodes_between(l, TASK_PUSH);
+    lower_nodes_between(l, TASK_PULL);
 }
 
 /* Barriers ------------------------------------------------------------------------------------ */
@@ -533,7 +560,7 @@ enum status program_lower(const struct graph *graph, const struct lower_config *
     if (status == STATUS_OK && config->has_steps && !config->is_device)
         status = lower_step(&l);
     if (status == STATUS_OK) {
-        lower_averages(&l);
+        lower_host(&l);
         lower_barriers(&l);
         status = fuse_tasks(&l);
     }

@@ -92,6 +92,13 @@ static const struct expected table[] = {
                "lane.sync shared reduce_scatter+update+all_gather bucket 1\n"
                "host messages all_reduce+average bucket 0\n"
                "host messages all_reduce+average bucket 1\n" },
+    { .what = "a center on servers is shown parameters before a step, and gives back after it",
+      .model = "logistic",
+      .strategy = "easgd",
+      .config = { .topology = { .nodes = 1, .node_ranks = 1, .lanes = 2 }, .has_steps = true },
+      .tasks = "lane.sync shared reduce_scatter+update+all_gather bucket 0\n"
+               "host server push bucket 0 (parameters, to the center)\n"
+               "host server pull bucket 0 (from the center)\n" },
     { .what = "or what each lane has",
       .model = "mlp",
       .strategy = "ps",

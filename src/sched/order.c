@@ -227,6 +227,6 @@ bool task_needs_sends(const struct task *task, const struct task *other)
 
 bool task_pulls_pushed(const struct task *task, const struct task *other)
 {
-    return task->kind == TASK_PULL && task->medium == MEDIUM_SERVER &&
+    return task->kind == TASK_PULL && task->medium == MEDIUM_SERVER && !task->is_on_demand &&
            (other->does >> TASK_PUSH & 1) && other->bucket == task->bucket;
 }

@@ -16,8 +16,8 @@
  *                    between computations of its last shard, or after it
  *   PLACE_NET        the inter-node threads of the node's rails, in any order that dependencies allow
  *   PLACE_HOST       the thread that calls the executor, in program order, between two steps, when
- *                    the trainer asks (exec_average). Lanes are idle then, so such a task waits for
- *                    no other task of the program
+ *                    the trainer asks (exec_average, exec_push, exec_pull). Lanes are idle then, so
+ *                    such a task waits for no other task of the program
  *
  * Dependencies. A task starts when the tasks in `waits` are done by all of their members; of a wait
  * with `is_last_step`, those of the step before. The first step waits for nothing of that kind. A task

@@ -97,6 +97,32 @@ void elastic_destroy(struct elastic *elastic)
     mem_free(elastic);
 }
 
+/* A bucket's exchange: the server has what is shown until the pull has come. */
+static enum status push(void *arg, int bucket, size_t at, size_t count)
+{
+    struct elastic *elastic = arg;
+    const float *own = exec_vector(elastic->config.exec, -1);
+
+    memcpy(elastic->shown + at, own + at, count * sizeof *own);
+    return ps_push(elastic->config.client, bucket);
+}
+
+static enum status pull(void *arg, int bucket, size_t at, size_t count)
+{
+    struct elastic *elastic = arg;
+    float *own = exec_vector(elastic->config.exec, -1);
+
+    TRY(ps_await(elastic->config.client, bucket));
+    for (size_t i = at; i < at + count; i++)
+        own[i] = elastic->pull[i] != 0 ? own[i] - elastic->pull[i] : own[i];
+    return STATUS_OK;
+}
+
+static struct exec_center center_of(struct elastic *elastic)
+{
+    return (struct exec_center){ .arg = elastic, .push = push, .pull = pull };
+}
+
 bool elastic_is_due(const struct elastic *elastic, uint64_t step)
 {
     return step >= elastic->next;
@@ -105,19 +131,15 @@ bool elastic_is_due(const struct elastic *elastic, uint64_t step)
 enum status elastic_before(struct elastic *elastic, uint64_t step, uint32_t says, bool *out_met,
                            struct ps_heard *out_heard)
 {
-    struct ps_client *client = elastic->config.client;
+    const struct exec_center center = center_of(elastic);
     const double at = clock_seconds();
 
     *out_met = elastic_is_due(elastic, step);
     if (!*out_met)
         return STATUS_OK;
-    TRY(exec_fetch_params(elastic->config.exec));
-    memcpy(elastic->shown, exec_vector(elastic->config.exec, -1),
-           elastic->length * sizeof(float));
-    for (int b = 0; b < elastic->config.buckets; b++)
-        TRY(ps_push(client, b));
+    TRY(exec_push(elastic->config.exec, &center));
     elastic->since.bits = says;
-    TRY(ps_tick(client, &elastic->since, out_heard));
+    TRY(ps_tick(elastic->config.client, &elastic->since, out_heard));
     elastic->since = (struct ps_tick){ 0 };
     elastic->is_out = true;
     elastic->begun_s = clock_seconds() - at;
@@ -159,14 +181,10 @@ static void look_back(struct elastic *elastic, double lr)
 
 static enum status end_exchange(struct elastic *elastic, double lr)
 {
+    const struct exec_center center = center_of(elastic);
     const double at = clock_seconds();
-    float *own = exec_vector(elastic->config.exec, -1);
 
-    TRY(await_all(elastic));
-    TRY(exec_fetch_params(elastic->config.exec));
-    for (size_t i = 0; i < elastic->length; i++)
-        own[i] = elastic->pull[i] != 0 ? own[i] - elastic->pull[i] : own[i];
-    exec_wrote_params(elastic->config.exec);
+    TRY(exec_pull(elastic->config.exec, &center));
     elastic->is_out = false;
     elastic->seen.distance = distance_of(elastic);
     elastic->seen.comm_s = elastic->begun_s + clock_seconds() - at;

@@ -223,7 +223,7 @@ static void run(struct trial *trial, const char *sync, int nodes)
     config.training = true;
     config.batch = WORKERS;
     CHECK_OK(model_build(&line, &config, &graph));
-    CHECK_OK(pass_run(graph, strategy_find("localsgd")->passes, &passes, NULL));
+    CHECK_OK(pass_run(graph, strategy_find("easgd")->passes, &passes, NULL));
     CHECK_OK(kernel_choices_load(NULL, &choices));
     CHECK_OK(vectors_read(graph, &trial->optim, &trial->vectors));
     for (int b = 0; b < trial->vectors.count; b++)
