@@ -31,7 +31,7 @@ static void divide(const struct strategy *strategy, struct pass_config *config)
 {
     if (strcmp(strategy->name, "tensor") == 0)
         config->tensor = (struct pass_tensor){ .count = 2 };
-    else if (strategy_has_pass(strategy, &pass_stage))
+    else if (strategy->splits & AXIS_PP)
         config->pipeline = (struct pass_pipeline){ .stages = 2, .chunks = 1 };
     else
         return;

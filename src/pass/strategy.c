@@ -44,7 +44,13 @@ static const struct pass *const mirrored_passes[] = {
     &pass_tensor, &pass_fuse,   &pass_sync_norm, &pass_autodiff, &pass_join,
     &pass_inward, &pass_delay,  &pass_recompute, &pass_bucket,   &pass_split_batch,
     &pass_update, &pass_mirror, /* a whole step for one device becomes each rank's */
-    &pass_zero,                 /* last: parameters in parts, if asked */
+    NULL,
+};
+
+static const struct pass *const zero_passes[] = {
+    &pass_tensor, &pass_fuse,   &pass_sync_norm, &pass_autodiff, &pass_join,
+    &pass_inward, &pass_delay,  &pass_recompute, &pass_bucket,   &pass_split_batch,
+    &pass_update, &pass_mirror, &pass_zero, /* last: parameters in parts, with zero=3 */
     NULL,
 };
 
@@ -120,6 +126,7 @@ static const struct strategy mirrored = {
     .meets = MEET(ALLREDUCE),
     .many_ranks = true,
     .passes = mirrored_passes,
+    .sharded = zero_passes,
 };
 
 static const struct strategy multiworker = {
@@ -134,6 +141,7 @@ static const struct strategy multiworker = {
     .many_ranks = true,
     .many_nodes = true,
     .passes = mirrored_passes,
+    .sharded = zero_passes,
 };
 
 /* Parameters and their state exist once a machine anyway, and lanes of all ranks reduce gradients into them. */
@@ -149,7 +157,8 @@ static const struct strategy zero = {
     .zero = 3,
     .many_ranks = true,
     .many_nodes = true,
-    .passes = mirrored_passes,
+    .passes = zero_passes,
+    .sharded = zero_passes,
 };
 
 static const struct strategy central = {
@@ -164,6 +173,7 @@ static const struct strategy central = {
     .meets = MEET(CENTRAL),
     .many_ranks = true,
     .passes = mirrored_passes,
+    .sharded = zero_passes,
 };
 
 static const struct strategy parallax = {
@@ -309,6 +319,7 @@ static const struct strategy hybrid = {
     .many_ranks = true,
     .many_nodes = true,
     .passes = staged_mirrored_passes,
+    .sharded = staged_mirrored_passes,
     .served = staged_served_passes,
 };
 
@@ -329,16 +340,9 @@ const struct strategy *strategy_find(const char *name)
 const struct pass *const *strategy_passes(const struct strategy *strategy,
                                           const struct axes *axes)
 {
-    return strategy->served && axes->meet == MEET_PS ? strategy->served : strategy->passes;
-}
-
-bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass)
-{
-    for (int i = 0; strategy->passes[i]; i++) {
-        if (strategy->passes[i] == pass)
-            return true;
-    }
-    return false;
+    return strategy->served && axes->meet == MEET_PS ? strategy->served
+           : axes->zero > 0                          ? strategy->sharded
+                                                     : strategy->passes;
 }
 
 /* The preset that divides work along these axes. */
@@ -481,7 +485,7 @@ enum status strategy_check(const struct strategy *strategy, int ranks, const cha
                     "strategy %s runs on one rank, not on %d: use --strategy mirrored",
                     strategy->name, ranks);
     TRY(read_split(strategy, ranks, split, &axes));
-    if (axes.zero > 0 && !strategy_has_pass(strategy, &pass_zero))
+    if (axes.zero > 0 && !strategy->sharded)
         return FAIL(STATUS_USAGE,
                     "--split %s: strategy %s holds nothing in parts: use --strategy zero",
                     split, strategy->name);

@@ -66,6 +66,8 @@ struct strategy {
     const struct pass *const *passes; /* ended by NULL */
     const struct pass *const
         *served; /* where copies meet at servers, if that is a choice; or NULL */
+    const struct pass *const
+        *sharded; /* with --split zero=1 to 3, if that is a choice; or NULL */
 };
 
 extern const struct strategy *const strategy_table[];   /* ended by NULL */
@@ -73,7 +75,6 @@ const struct strategy *strategy_find(const char *name); /* NULL if unknown */
 /* Its passes for these axes. */
 const struct pass *const *strategy_passes(const struct strategy *strategy,
                                           const struct axes *axes);
-bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass);
 /* The preset for a --split, a --sync and a --meet (NULL: not given) without --strategy, on so many ranks that
  * are on one machine, or apart. What cannot be read is left for strategy_check to refuse. */
 const struct strategy *strategy_pick(int ranks, bool apart, const char *split, const char *sync,
