@@ -77,6 +77,8 @@ void graph_print_attrs(const struct node *node, struct strbuf *out)
         strbuf_printf(out, " slice=%d/%d", a->slice.index, a->slice.count);
     if (a->by_sample)
         strbuf_add(out, " by_sample");
+    for (int i = 0; i < a->n_offsets; i++)
+        strbuf_printf(out, "%s%d", i ? "," : " offsets=", a->offset[i]);
     print_float(out, "rate", a->rate);
     print_float(out, "momentum", a->momentum);
     print_float(out, "weight_decay", a->weight_decay);
