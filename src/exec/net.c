@@ -11,8 +11,9 @@
  * from the last to the first, and begins sends of buckets only while few bytes are under way, so the
  * most urgent ones go first. Receives are never held back: every send that has begun ends.
  *
- * A task's counter is incremented after its sends are over: the memory that they read may be
- * written again by who waits for the counter.
+ * A task's counter is incremented after its sends are over, as the memory that they read may be
+ * written again by a thread that waits for the counter. Where the task lists its sends as memory
+ * (MEMORY_SENDS), tasks that need that memory wait for them instead.
  *
  * How partial sums travel. A node's row of shards need not be a subtree: it sends one partial sum for
  * each largest subtree in it, and the owner adds all nodes' along what is left of the tree

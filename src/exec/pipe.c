@@ -82,7 +82,7 @@ struct pipe_stage pipe_stage_of(const struct exec *exec)
                                 .buckets = pipe->buckets };
 }
 
-bool pipe_adds_later(const struct exec *exec)
+static bool adds_later(const struct exec *exec)
 {
     return exec->pipe && !exec->buckets.pass;
 }
@@ -526,7 +526,7 @@ static enum status run_action(struct lane *lane, const struct pipe_action *a)
     else
         TRY(hold_pass(lane));
     TRY(lane_run_tasks(lane, program->segment[segment], sums, &shard));
-    if (plan && pipe_adds_later(exec) && a->shard == pipe->config.shards - 1)
+    if (plan && adds_later(exec) && a->shard == pipe->config.shards - 1)
         return STATUS_OK;
     TRY(lane_run_tasks(lane, sums, end, &shard));
     while (tree_stack_can_add(stack))
@@ -542,7 +542,7 @@ static enum status add_last_shard(struct lane *lane)
     struct lane_shard shard = { .v = lane->first + pipe->config.shards - 1 };
 
     shard.plan = lane_plan_of(lane, shard.v);
-    if (!pipe_adds_later(lane->exec) || !shard.plan)
+    if (!adds_later(lane->exec) || !shard.plan)
         return STATUS_OK;
     for (int segment = 0; segment < 2 * pipe->config.chunks; segment++) {
         shard.stack = &pipe->stacks[segment];

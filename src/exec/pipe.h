@@ -21,8 +21,6 @@ MUST_CHECK enum status pipe_create(struct exec *exec);
 void pipe_destroy(struct exec *exec);
 /* Arenas that a lane needs: one, or as many as shards are under way. */
 int pipe_arenas(const struct exec *exec);
-/* Are a shard's gradients added to those before it after what others wait for? Those that pass through the arena cannot wait. */
-bool pipe_adds_later(const struct exec *exec);
 /* Bytes of boxes, and of parameters of other stages. */
 size_t pipe_bytes(const struct exec *exec);
 /* Makes room for what a plan sends and keeps. */

@@ -201,12 +201,9 @@ static enum status number_signals(struct program *program)
     need_signal(program, program->losses);
     for (int i = 0; i < BARRIERS; i++)
         need_signal(program, program->barrier[i]);
-    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *program->task_of, &program->task_of));
     for (int t = 0; t < program->n_tasks; t++) {
-        if (program->tasks[t].signal < 0)
-            continue;
-        program->task_of[program->n_signals] = t;
-        program->tasks[t].signal = program->n_signals++;
+        if (program->tasks[t].signal >= 0)
+            program->tasks[t].signal = program->n_signals++;
     }
     return STATUS_OK;
 }

@@ -41,8 +41,12 @@ static bool is_compressed(const struct lowering *l, int b)
 /* Squares of a bucket's gradient or parameters (index 0), or of its direction (1). */
 static void writes_squares(struct task *task, int index, enum partition by)
 {
-    lower_writes_own(task, MEMORY_SQUARES, index, by);
-    task->accesses[task->n_accesses - 1].part = task->bucket;
+    lower_add_access(task, (struct access){ .memory = MEMORY_SQUARES,
+                                            .index = index,
+                                            .part = task->bucket,
+                                            .reach = REACH_OWN,
+                                            .partition = by,
+                                            .is_write = true });
 }
 
 /* How members of a task share a bucket. */
@@ -378,24 +382,17 @@ static void lower_host(struct lowering *l)
 
 static void lower_barriers(struct lowering *l)
 {
-    static const struct {
-        const char *note;
-        bool is_of_ranks;
-    } rows[BARRIERS] = {
-        [BARRIER_SETTLE] = { "ranks settle", true },
-        [BARRIER_EVALUATE] = { "evaluation", true },
-        [BARRIER_HOSTS] = { "hosts of devices", true },
-    };
+    static const char *const notes[BARRIERS] = { [BARRIER_SETTLE] = "ranks settle",
+                                                 [BARRIER_EVALUATE] = "evaluation",
+                                                 [BARRIER_HOSTS] = "hosts of devices" };
     const struct lower_topology *t = &l->config->topology;
 
     for (int i = 0; i < BARRIERS; i++) {
         struct task *task = lower_add(l, TASK_BARRIER, MEDIUM_SHARED, PLACE_LANE, -1);
-        task->note = rows[i].note;
+        task->note = notes[i];
         task->is_on_demand = true;
-        if (rows[i].is_of_ranks) {
-            task->stride = t->lanes;
-            task->members = t->node_ranks;
-        }
+        task->stride = t->lanes;
+        task->members = t->node_ranks;
         if (i == BARRIER_EVALUATE)
             task->increment = t->lanes;
         l->program->barrier[i] = lower_number(l, task);
@@ -436,15 +433,10 @@ static void drop_sum(struct task *task)
 
 static void fuse(struct task *task, const struct task *next)
 {
-    const bool uses_sum = task->does >> next->kind & 1 || next->kind == TASK_UPDATE;
-
     task->does |= next->does;
-    for (int i = 0; i < next->n_accesses; i++) {
-        const struct access *a = &next->accesses[i];
-        lower_touch(task, a->memory, a->index, a->reach, a->partition, a->is_write);
-        task->accesses[task->n_accesses - 1].part = a->part;
-    }
-    if (uses_sum && task->kind != TASK_UPDATE)
+    for (int i = 0; i < next->n_accesses; i++)
+        lower_add_access(task, next->accesses[i]);
+    if (next->kind == TASK_UPDATE)
         drop_sum(task);
 }
 

@@ -45,22 +45,31 @@ void lower_give_to_rail(struct task *task, int rail)
     task->members = 1;
 }
 
-void lower_touch(struct task *task, enum memory_kind memory, int index, enum reach reach,
-                 enum partition partition, bool is_write)
+static bool is_same(const struct access *a, const struct access *b)
+{
+    return a->memory == b->memory && a->index == b->index && a->part == b->part &&
+           a->reach == b->reach && a->partition == b->partition && a->is_write == b->is_write;
+}
+
+void lower_add_access(struct task *task, struct access access)
 {
     for (int i = 0; i < task->n_accesses; i++) {
-        struct access *a = &task->accesses[i];
-        if (a->memory == memory && a->index == index && a->reach == reach &&
-            a->partition == partition && a->is_write == is_write)
+        if (is_same(&task->accesses[i], &access))
             return;
     }
     BUG_ON(task->n_accesses == TASK_ACCESSES);
-    task->accesses[task->n_accesses++] = (struct access){ .memory = memory,
-                                                          .index = index,
-                                                          .part = -1,
-                                                          .reach = reach,
-                                                          .partition = partition,
-                                                          .is_write = is_write };
+    task->accesses[task->n_accesses++] = access;
+}
+
+void lower_touch(struct task *task, enum memory_kind memory, int index, enum reach reach,
+                 enum partition partition, bool is_write)
+{
+    lower_add_access(task, (struct access){ .memory = memory,
+                                            .index = index,
+                                            .part = -1,
+                                            .reach = reach,
+                                            .partition = partition,
+                                            .is_write = is_write });
 }
 
 void lower_reads_all(struct task *task, enum memory_kind memory, int index)

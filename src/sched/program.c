@@ -10,7 +10,6 @@ void program_destroy(struct program *program)
         return;
     mem_free(program->tasks);
     mem_free(program->waits);
-    mem_free(program->task_of);
     mem_free(program->made);
     mem_free(program->gathered);
     mem_free(program);

@@ -164,7 +164,6 @@ struct program {
     struct task
         *tasks; /* in program order: a task follows the tasks of its step that it waits for */
     struct wait *waits;
-    int *task_of; /* of each signal */
     int n_buckets, n_gathers;
     /* PLACE_LANE tasks: [0, once_end) have is_once; those of segment s are [segment[s], segment[s + 1]).
      * Without a pipeline there is one segment. */
