@@ -82,6 +82,8 @@ struct pipe_stage pipe_stage_of(const struct exec *exec)
                                 .buckets = pipe->buckets };
 }
 
+/* Are a shard's gradients added to those before it after what others wait for? Those that pass through
+ * the arena cannot wait. */
 static bool adds_later(const struct exec *exec)
 {
     return exec->pipe && !exec->buckets.pass;
