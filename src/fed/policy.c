@@ -252,6 +252,18 @@ static enum status check_batch(const struct json_value *value, const struct fed_
     return at_least("a batch", (double)terms->batch, value->number);
 }
 
+/* Of a participant that tells more samples than it has, as of any other. */
+static enum status check_samples(const struct json_value *value, const struct fed_terms *terms)
+{
+    if (strcmp(terms->weighting, "equal") == 0)
+        return STATUS_OK;
+    if (terms->max_samples == 0)
+        return FAIL(STATUS_MISMATCH, "a participant counts by as many samples as it tells, the "
+                                     "policy sets a limit: use --max-samples");
+    return at_most("samples that a participant counts by", (double)terms->max_samples,
+                   value->number);
+}
+
 static enum status check_difference(const struct json_value *value,
                                     const struct fed_terms *terms)
 {
@@ -279,6 +291,8 @@ const struct fed_rule fed_policy_rules[] = {
     { "max_steps", "local steps a round", JSON_NUMBER, check_steps },
     { "max_rounds", "rounds in all", JSON_NUMBER, check_rounds },
     { "min_batch", "samples of a local step", JSON_NUMBER, check_batch },
+    { "max_samples", "by which the update of any participant counts", JSON_NUMBER,
+      check_samples },
     { "max_parameters", "of the model", JSON_NUMBER, check_parameters },
     { "max_operations", "floating-point operations of the model for a sample, forward",
       JSON_NUMBER, check_operations },

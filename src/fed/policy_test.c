@@ -49,6 +49,7 @@ static const struct {
     { "{}", "{\"max_epsilon\": 8}", "no differential privacy" },
     { "{}", "{\"max_record_epsilon\": 8}", "no sample's gradient" },
     { "{\"min_batch\": 32}", "{\"min_batch\": 33}", "a batch 32, the policy demands 33" },
+    { "{}", "{\"max_samples\": 1000}", "as many samples as it tells" },
     { "{}", "{\"peers\": []}", "nobody knows the peers" },
     { "{}", "{\"min_cohort_difference\": 1}", "no secure aggregation" },
     { "{}", "{\"max_parameters\": 1}", "no model" },
@@ -65,6 +66,19 @@ static void test_plain_terms(void)
         CHECK_STATUS(STATUS_MISMATCH, judge(plain[i].broken, &terms));
         CHECK_MESSAGE(plain[i].why);
     }
+}
+
+static void test_samples_that_count_have_a_limit(void)
+{
+    struct fed_terms terms = terms_of();
+
+    terms.max_samples = 500;
+    CHECK_OK(judge("{\"max_samples\": 500}", &terms));
+    CHECK_STATUS(STATUS_MISMATCH, judge("{\"max_samples\": 499}", &terms));
+    CHECK_MESSAGE("counts by 500, the policy allows 499");
+    terms.max_samples = 0;
+    snprintf(terms.weighting, sizeof terms.weighting, "equal");
+    CHECK_OK(judge("{\"max_samples\": 1}", &terms));
 }
 
 static void test_private_terms(void)
@@ -177,6 +191,7 @@ static void test_what_is_not_understood_is_refused(void)
 
 const struct test tests[] = {
     { .name = "plain terms", .run = test_plain_terms },
+    { .name = "samples that count have a limit", .run = test_samples_that_count_have_a_limit },
     { .name = "private terms", .run = test_private_terms },
     { .name = "models have limits", .run = test_models_have_limits },
     { .name = "peers are listed", .run = test_peers_are_listed },
