@@ -70,10 +70,12 @@ python3 -c 'import sys; sys.exit(float(sys.argv[1]) > 0.69)' "$(value bounded va
 for device in cpu cuda; do
     train local-$device "${pictures[@]}" --batch 8 --epochs 2 --log-every 5 -n 4 --strategy localsgd --sync local:4 --device $device --precision f32
     train parted-$device "${pictures[@]}" --steps 20 --log-every 5 -n 2 --sync local:3 --local-after 6 --device $device --precision f32
+    train gossip-$device "${pictures[@]}" --batch 8 --epochs 2 --log-every 5 -n 4 --strategy gossip --device $device --precision f32
     train center-$device "${pictures[@]}" --steps 20 --log-every 5 -n 1 --strategy easgd --sync elastic:1 --device $device --precision f32
 done
 told local-cpu local-cuda
 told parted-cpu parted-cuda
+told gossip-cpu gossip-cuda
 near center-cpu center-cuda
 train lone "${pictures[@]}" --epochs 1 --crop 2 --device cuda --clip 0.5 -n 1 --strategy localsgd
 same "one worker" one lone
