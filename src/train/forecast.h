@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* forecast.h - what every way of distributing a job would cost, and which one is best.
  *
- * A plan has a row for each strategy and split that so many ranks allow, with a prediction (pass/cost.h) from
+ * A plan has a row for each strategy and split that so many ranks allow, with a prediction (sched/cost.h) from
  * nodes' times that were measured here, or guessed where machines are not here. `auto` picks the fastest that can run,
  * fits, and keeps the arithmetic of synchronous training: one that changes results is never picked without being
  * asked for. Of those within a few percent of the fastest the one that stands first in the table is the simplest.
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 #include "base/strbuf.h"
-#include "pass/cost.h"
+#include "sched/cost.h"
 #include "train/machine.h"
 #include "train/train.h"
 

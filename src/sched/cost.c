@@ -13,7 +13,7 @@
  * what divides by tp divided; a tensor split has an all_reduce for every second layer that divides, forward and
  * backward (Shoeybi et al. 2019).
  */
-#include "pass/cost.h"
+#include "sched/cost.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* cost_test.c - predictions of a step, where they can be worked out by hand. */
-#include "pass/cost.h"
+#include "sched/cost.h"
 
 #include <math.h>
 #include <string.h>

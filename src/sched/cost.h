@@ -8,8 +8,8 @@
  * A prediction is of a step like those that bench train measures: samples are in place. Formulas are at their functions
  * in cost.c. Nothing here measures anything.
  */
-#ifndef PASS_COST_H
-#define PASS_COST_H
+#ifndef SCHED_COST_H
+#define SCHED_COST_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -137,4 +137,4 @@ MUST_CHECK enum status cost_predict(const struct cost_work *work,
  * least. */
 MUST_CHECK enum status cost_cut(const struct cost_work *work, int pieces, int *begins);
 
-#endif /* PASS_COST_H */
+#endif /* SCHED_COST_H */
