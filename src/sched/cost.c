@@ -29,7 +29,7 @@ const struct cost_rates cost_usual_rates = { .flops = 5e10, .bytes = 8e9 };
 static const double PAGE_SECONDS = 0.7e-6 / 4096;
 
 /* Bytes of parameters or gradients that are resident at a time where they are held in parts (exec/memory.c). */
-static const double WINDOW = 8 << 20;
+const double cost_window = 8 << 20;
 
 /* Reading a graph ------------------------------------------------------------------------ */
 
@@ -405,7 +405,7 @@ static void set_memory(const struct cost_work *work, const struct cost_cluster *
 {
     const double params = cost_params(work), ranks = (double)choice->dp;
     const int nodes = cluster->shares ? cluster->nodes : choice->dp;
-    const double window = fmin(params, WINDOW);
+    const double window = fmin(params, cost_window);
     const bool is_alone = choice->interval > 1 || choice->servers > 0;
     const double local = nodes > 1 ? 1 : cluster->ranks; /* that read each other's gradients */
 
@@ -662,7 +662,7 @@ static double times_sent(const struct cost_choice *choice, double params, double
 {
     if (choice->zero < 3)
         return 2;
-    return params > WINDOW ? 1 + 2 * shards : 3;
+    return params > cost_window ? 1 + 2 * shards : 3;
 }
 
 static void fill_piece(const struct grid *grid, int piece, struct cost_estimate *out)
@@ -716,7 +716,7 @@ static void set_grid_memory(const struct grid *grid, struct cost_estimate *out)
             kept += sum.kept;
             params += sum.params;
         }
-        const double window = fmin(params, WINDOW);
+        const double window = fmin(params, cost_window);
         now.params =
             choice->zero == 3 ? params / choice->dp + fmin(2 * window, params) : params;
         /* Those of earlier shards wait for later ones; sums of other copies are there beside them, with zero a few. */

@@ -89,6 +89,9 @@ struct cost_cluster {
     struct cost_link within, between;
 };
 
+/* Bytes of gradients or parameters under way at a time, where they are held in parts. */
+extern const double cost_window;
+
 /* Choices -------------------------------------------------------------------------------- */
 
 /* Of a tensor split: what one rank has of the work and of the parameters, and what a shard's exchanges between the ranks are. Of all
