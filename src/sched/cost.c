@@ -1,18 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cost.c - predicts a step from the seconds of layers and what links do.
- *
- * With V shards on dp x lanes places, each lane of a data-parallel rank has v = V / (dp lanes) of them:
- *
- *   compute   v (F + B) + M                   seconds of all layers, forward and backward, and of meeting
- *   sums      P (add n + update) / n          n lanes of a machine add n gradients of P bytes and update, a part each
- *   wire      2 (latency + (N-1) message + (N-1)/N b / bandwidth) for each bucket of b bytes, between N machines;
- *             thrice with zero=3; what has factors or rows sends these to all
- *
- * The wire's time is hidden behind backward as far as no core is busy with it. Servers add and update in the
- * place of the lanes. A grid (tp x pp > 1) is simulated (simulate.c): a stage's seconds are those of its layers,
- * what divides by tp divided; a tensor split has an all_reduce for every second layer that divides, forward and
- * backward (Shoeybi et al. 2019).
- */
+/* cost.c - work of layers, read from a graph, and guessed; cuts; memory of a rank. */
 #include "sched/cost.h"
 
 #include <math.h>
@@ -21,6 +8,7 @@
 #include "base/mem.h"
 #include "graph/op.h"
 #include "pass/pass.h"
+#include "sched/work.h"
 
 /* Rates of one core of a machine of our time, for who cannot measure. */
 const struct cost_rates cost_usual_rates = { .flops = 5e10, .bytes = 8e9 };
@@ -28,7 +16,8 @@ const struct cost_rates cost_usual_rates = { .flops = 5e10, .bytes = 8e9 };
 /* A page of 4096 bytes that is given back and written again, where nobody has measured it. */
 static const double PAGE_SECONDS = 0.7e-6 / 4096;
 
-/* Bytes of parameters or gradients that are resident at a time where they are held in parts (exec/memory.c). */
+/* Bytes of parameters or gradients that are resident at a time where they are held in parts
+ * (exec/memory.c). */
 const double cost_window = 8 << 20;
 
 /* Reading a graph ------------------------------------------------------------------------ */
@@ -61,35 +50,15 @@ static bool is_computed(const struct node *node)
     return node->phase == PHASE_FORWARD || node->phase == PHASE_BACKWARD;
 }
 
-static bool divides(const struct op *op)
+/* It makes a gradient of what all shards have. */
+static bool is_making(const struct node *node)
 {
-    static const struct op *const ops[] = { &op_linear,
-                                            &op_linear_gelu,
-                                            &op_linear_add,
-                                            &op_attention,
-                                            &op_conv2d,
-                                            &op_conv2d_pool,
-                                            &op_embedding,
-                                            &op_lstm,
-                                            &op_conv1d,
-                                            &op_conv1d_max,
-                                            &op_gru,
-                                            &op_lstm_attend,
-                                            &op_token_cross_entropy,
-                                            &op_conv2d_transpose,
-                                            &op_conv2d_stats,
-                                            &op_norm_conv2d,
-                                            &op_norm_conv2d_stats };
-
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        if (ops[i] == op)
-            return true;
-    }
-    return false;
+    return node->op == &op_factor_sum || node->op == &op_row_sum;
 }
 
-/* A node of backward is called "d." and as the node that it differentiates, or as one of its parameters; what is called
- * otherwise follows the node before it. Backward goes from the last layer to the first. */
+/* A node of backward is called "d." and as the node that it differentiates, or as one of its
+ * parameters; what is called otherwise follows the node before it. Backward goes from the last
+ * layer to the first. */
 static int layer_differentiated(const struct reader *reader, const struct node *node,
                                 int before)
 {
@@ -130,12 +99,11 @@ static void read_forward(struct reader *reader, const struct node *node, int lay
 }
 
 /* What stands for a gradient between machines: factors, or ids and rows. */
-static void read_sum(struct reader *reader, const struct node *node)
+static void read_sum(struct reader *reader, const struct node *node, double seconds)
 {
-    const bool is_rows = node->op == &op_row_sum;
     double bytes = 0;
 
-    if (node->op != &op_factor_sum && !is_rows)
+    if (!is_making(node))
         return;
     for (int i = 0; i < node->n_in; i++)
         bytes += bytes_of(node->in[i]);
@@ -151,6 +119,7 @@ static void read_sum(struct reader *reader, const struct node *node)
             for (int i = 0; i < user->n_in; i++) {
                 if (user->in[i] == param) {
                     reader->work->layers[reader->layer_of[n]].sums += bytes;
+                    reader->work->layers[reader->layer_of[n]].made += seconds;
                     return;
                 }
             }
@@ -185,9 +154,8 @@ static void read_nodes(struct reader *reader, const double *seconds)
         if (node->phase != PHASE_FORWARD)
             continue;
         reader->layer_of[n] = work->n_layers;
-        work->layers[work->n_layers] = (struct cost_layer){ .name = node->name,
-                                                            .forward = seconds[n],
-                                                            .divides = divides(node->op) };
+        work->layers[work->n_layers] =
+            (struct cost_layer){ .name = node->name, .forward = seconds[n] };
         read_forward(reader, node, work->n_layers++);
     }
     before = work->n_layers - 1;
@@ -202,7 +170,7 @@ static void read_nodes(struct reader *reader, const double *seconds)
     }
     for (int n = 0; n < graph_node_count(reader->graph); n++) {
         if (!is_computed(graph_node(reader->graph, n)))
-            read_sum(reader, graph_node(reader->graph, n));
+            read_sum(reader, graph_node(reader->graph, n), seconds[n]);
     }
     read_values(reader);
 }
@@ -214,7 +182,8 @@ enum status cost_read(const struct graph *graph, const double *node_seconds, int
     const size_t n_values = (size_t)graph_value_count(graph) + 1;
     struct cost_work work = { .shards = shards,
                               .n_states = n_states,
-                              .n_buckets = pass_bucket_count(graph) };
+                              .n_buckets = pass_bucket_count(graph),
+                              .dense = work_dense_bytes(graph) };
     struct reader reader = { .graph = graph, .work = &work };
 
     enum status status = mem_alloc(n_nodes, sizeof *work.layers, &work.layers);
@@ -260,13 +229,29 @@ void cost_guess(const struct graph *graph, const struct cost_rates *rates, doubl
         const struct node *node = graph_node(graph, n);
         double bytes = 0;
         node_seconds[n] = 0;
-        if (!is_computed(node) || node->op->is_view)
+        if (!is_making(node) &&
+            (!is_computed(node) || node->op->is_view || node->op->split[0] == SPLIT_WHOLE))
             continue;
         for (int i = 0; i < node->n_in; i++)
             bytes += bytes_of(node->in[i]);
-        for (int i = 0; i < node->n_out; i++)
+        for (int i = 0; i < node->n_out && !is_making(node); i++)
             bytes += bytes_of(node->out[i]);
         node_seconds[n] = fmax(graph_node_flops(node) / rates->flops, bytes / rates->bytes);
+    }
+}
+
+/* Of a table those rows are updated that are looked up; of a product of factors, everything. */
+void cost_guess_updates(const struct graph *graph, const struct cost_rates *rates,
+                        int64_t shards, int n_states, double *node_seconds)
+{
+    const double streams = 2 + 2 * n_states;
+
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_row_sum)
+            node_seconds[n] += streams * bytes_of(node->in[2]) / rates->bytes;
+        if (node->op == &op_factor_sum)
+            node_seconds[n] += streams * bytes_of(node->out[0]) / (double)shards / rates->bytes;
     }
 }
 
@@ -283,7 +268,7 @@ void cost_guess_rest(struct cost_work *work, const struct cost_rates *rates)
 
 double cost_shard_seconds(const struct cost_work *work)
 {
-    double seconds = work->other;
+    double seconds = 0;
 
     for (int l = 0; l < work->n_layers; l++)
         seconds += work->layers[l].forward + work->layers[l].backward + work->layers[l].made;
@@ -306,8 +291,8 @@ static double layer_seconds(const struct cost_layer *layer)
     return layer->forward + layer->backward;
 }
 
-/* Can layers be cut such that no piece takes longer than `most`? A piece takes as many as it can, but leaves one for each
- * that follows. */
+/* Can layers be cut such that no piece takes longer than `most`? A piece takes as many as it can,
+ * but leaves one for each that follows. */
 static bool can_cut(const struct cost_work *work, int parts, double most, int *begins)
 {
     int l = 0;
@@ -349,46 +334,7 @@ enum status cost_cut(const struct cost_work *work, int parts, int *begins)
     return STATUS_OK;
 }
 
-/* Links ---------------------------------------------------------------------------------- */
-
-/* Every one of n has `bytes` and sends each other one a part of it: sums to their owners, or results to all. */
-static double exchange_seconds(const struct cost_link *link, int n, double bytes, double times)
-{
-    if (n < 2 || times < 1)
-        return 0;
-    return times * (link->latency + (n - 1) * link->message) +
-           bytes * (n - 1) / n / link->bandwidth;
-}
-
-static double send_seconds(const struct cost_link *link, double bytes)
-{
-    return link->latency + bytes / link->bandwidth;
-}
-
-/* Data parallel -------------------------------------------------------------------------- */
-
-/* What one machine of N sends to others in a step, in bytes, of `of` parameters' bytes, and in how many exchanges. */
-struct traffic {
-    double bytes, exchanges;
-    double gathered; /* of the bytes: factors and rows, which all machines work through */
-};
-
-static struct traffic traffic_of(const struct cost_work *work, const struct cost_choice *choice,
-                                 int nodes)
-{
-    const double shards = (double)work->shards / nodes;
-    struct traffic t = { .exchanges = 2.0 * work->n_buckets };
-
-    for (int l = 0; l < work->n_layers; l++) {
-        const struct cost_layer *layer = &work->layers[l];
-        if (layer->sums > 0)
-            t.gathered += layer->sums * shards * (nodes - 1);
-        else
-            t.bytes += (choice->zero == 3 ? 3 : 2) * layer->params * (nodes - 1) / nodes;
-    }
-    t.bytes += t.gathered;
-    return t;
-}
+/* Memory --------------------------------------------------------------------------------- */
 
 static double activations_of(const struct cost_work *work)
 {
@@ -400,8 +346,8 @@ static double activations_of(const struct cost_work *work)
 }
 
 /* As exec/memory.c has it: W rails of N machines. */
-static void set_memory(const struct cost_work *work, const struct cost_cluster *cluster,
-                       const struct cost_choice *choice, struct cost_estimate *out)
+void cost_memory(const struct cost_work *work, const struct cost_cluster *cluster,
+                 const struct cost_choice *choice, struct cost_estimate *out)
 {
     const double params = cost_params(work), ranks = (double)choice->dp;
     const int nodes = cluster->shares ? cluster->nodes : choice->dp;
@@ -426,386 +372,7 @@ static void set_memory(const struct cost_work *work, const struct cost_cluster *
     out->memory = out->params + out->gradients + out->state + out->activations + out->copy;
 }
 
-/* Seconds that lanes of one machine need to add `n` gradients and to update, all of it. */
-static double sum_seconds(const struct cost_work *work, double bytes, double n, double lanes,
-                          const struct cost_cluster *cluster)
+double cost_page_seconds(const struct cost_cluster *cluster)
 {
-    return bytes * (work->add * n + work->update) / lanes * cluster->crowding / cluster->speed;
-}
-
-/* Of a shard, on a lane. */
-static double lane_seconds(const struct cost_work *work, const struct cost_cluster *cluster,
-                           const struct cost_choice *choice)
-{
-    return cost_shard_seconds(work) * cluster->crowding / (cluster->speed * choice->team);
-}
-
-/* What of the wire's time is not hidden behind the backward of the last shard. */
-static double exposed(const struct cost_work *work, const struct cost_cluster *cluster,
-                      double wire)
-{
-    double backward = 0;
-
-    for (int l = 0; l < work->n_layers; l++)
-        backward += work->layers[l].backward;
-    const double free = wire * (1 - cluster->between.cpu);
-    const double hidden = fmin(free, 0.9 * backward / cluster->speed);
-    return wire * cluster->between.cpu * cluster->crowding + free - hidden;
-}
-
-/* Bytes that a lane gives back in a step and touches again: gradients, and of parameters in parts what other machines own, after
- * forward and after backward. Tables whose gradients are rows stay. */
-static double released_bytes(const struct cost_choice *choice, int nodes, double params)
-{
-    if (choice->zero < 2)
-        return 0;
-    return params + (choice->zero == 3 ? 2 * params * (nodes - 1) / nodes : 0);
-}
-
-static double release_seconds(const struct cost_cluster *cluster, double bytes)
-{
-    return bytes * (cluster->pages > 0 ? cluster->pages : PAGE_SECONDS) * cluster->crowding /
-           cluster->speed;
-}
-
-/* All ranks meet in every step. */
-static void predict_reduced(const struct cost_work *work, const struct cost_cluster *cluster,
-                            const struct cost_choice *choice, struct cost_estimate *out)
-{
-    const int nodes = cluster->shares ? cluster->nodes : choice->dp;
-    const double params = cost_params(work);
-    const double v = (double)work->shards / (choice->dp * choice->lanes);
-    const double lanes = (double)choice->dp * choice->lanes / nodes;
-    const struct traffic t = traffic_of(work, choice, nodes);
-
-    out->compute = ceil(v) * lane_seconds(work, cluster, choice) +
-                   work->meeting * cluster->crowding / cluster->speed;
-    double gathered = 0;
-    for (int l = 0; l < work->n_layers; l++)
-        gathered += work->layers[l].sums > 0 ? work->layers[l].params : 0;
-    out->compute += release_seconds(cluster, released_bytes(choice, nodes, params - gathered));
-    if (nodes == 1) {
-        out->compute += sum_seconds(work, params, lanes, lanes, cluster);
-        out->bytes = 2 * (choice->dp - 1.0) / choice->dp * params;
-        out->seconds = out->compute;
-        return;
-    }
-    out->compute += sum_seconds(work, gathered, (double)work->shards, lanes, cluster);
-    out->compute +=
-        sum_seconds(work, (params - gathered) / nodes, lanes + nodes, lanes, cluster);
-    out->bytes = t.bytes * nodes / choice->dp;
-    const double wire =
-        t.exchanges * (cluster->between.latency + (nodes - 1) * cluster->between.message) +
-        t.bytes / cluster->between.bandwidth;
-    out->seconds = out->compute + exposed(work, cluster, wire);
-}
-
-/* Workers have executors of their own; servers add and update. */
-static void predict_served(const struct cost_work *work, const struct cost_cluster *cluster,
-                           const struct cost_choice *choice, struct cost_estimate *out)
-{
-    const double params = cost_params(work), n = choice->dp;
-    const double v = (double)work->shards / (n * choice->lanes);
-    const double per_server = params / choice->servers;
-    const struct cost_link *link =
-        cluster->shares && cluster->nodes == 1 ? &cluster->within : &cluster->between;
-    const bool is_here = link == &cluster->within;
-
-    out->compute = ceil(v) * lane_seconds(work, cluster, choice);
-    /* A worker reads or receives the new values; a server adds what all have given, or what one has. */
-    const double given = is_here ? params * work->add : send_seconds(link, params);
-    const double taken = is_here ? params * work->add : send_seconds(link, params);
-    const double served = per_server * (work->add * n + work->update) / cluster->speed +
-                          (is_here ? 0 : n * 2 * per_server / link->bandwidth);
-    const double one = per_server * (work->add + work->update) / cluster->speed +
-                       (is_here ? 0 : 2 * per_server / link->bandwidth);
-    const double each = out->compute + (given + taken) * cluster->crowding;
-
-    out->bytes = 2 * params;
-    if (choice->interval > 1)
-        out->seconds = out->compute + params * (work->add + work->update) / choice->lanes +
-                       (given + taken + one) / (double)choice->interval;
-    else if (choice->waits)
-        out->seconds = each + served * cluster->crowding;
-    else /* the rate at which servers take pushes of all, if workers are faster */
-        out->seconds = fmax(each + one, n * one);
-    if (choice->interval > 1)
-        out->bytes /= (double)choice->interval;
-}
-
-/* Workers that train alone and take the mean of all now and then. */
-static void predict_alone(const struct cost_work *work, const struct cost_cluster *cluster,
-                          const struct cost_choice *choice, struct cost_estimate *out)
-{
-    const double params = cost_params(work), n = choice->dp;
-    const double v = (double)work->shards / (n * choice->lanes);
-    const struct cost_link *link =
-        cluster->nodes > 1 || !cluster->shares ? &cluster->between : &cluster->within;
-
-    out->compute = ceil(v) * lane_seconds(work, cluster, choice) +
-                   sum_seconds(work, params, choice->lanes, choice->lanes, cluster);
-    out->bytes = 2 * (n - 1) / n * params / (double)choice->interval;
-    out->seconds = out->compute + exchange_seconds(link, choice->dp, 2 * params, 2) *
-                                      cluster->crowding / (double)choice->interval;
-}
-
-/* Grids ---------------------------------------------------------------------------------- */
-
-/* Between ranks that are `apart` from each other in the job's order. */
-static const struct cost_link *link_over(const struct cost_cluster *cluster, int apart)
-{
-    return cluster->shares && apart <= cluster->ranks ? &cluster->within : &cluster->between;
-}
-
-struct piece_sum {
-    double forward, backward, made, params, kept;
-    double reduced, n_reductions; /* bytes and exchanges of a shard, forward and backward */
-};
-
-/* A piece's layers as one rank of tp has them. Where nothing else is known, what divides is divided, and every second of
- * these needs a sum over all, forward and backward, which is two exchanges. */
-static struct piece_sum sum_piece(const struct cost_work *work, int begin, int end,
-                                  const struct cost_choice *choice)
-{
-    const struct cost_sharing *sharing = &choice->sharing;
-    const bool is_known = choice->tp > 1 && sharing->forward > 0;
-    struct piece_sum sum = { 0 };
-    int divided = 0;
-
-    for (int l = begin; l < end; l++) {
-        const struct cost_layer *layer = &work->layers[l];
-        const double share = layer->divides ? 1.0 / choice->tp : 1;
-        sum.forward += (is_known ? sharing->forward : share) * layer->forward;
-        sum.backward += (is_known ? sharing->backward : share) * layer->backward;
-        sum.made += (is_known ? sharing->params : share) * layer->made;
-        sum.params += (is_known ? sharing->params : share) * layer->params;
-        sum.kept += (is_known ? sharing->forward : share) * layer->kept;
-        if (choice->tp > 1 && layer->divides && ++divided % 2 == 0) {
-            sum.reduced += 4 * layer->out;
-            sum.n_reductions += 4;
-        }
-    }
-    if (is_known) {
-        sum.n_reductions = sharing->sums * (end - begin) / work->n_layers;
-        sum.reduced = sharing->bytes * (end - begin) / work->n_layers;
-    }
-    return sum;
-}
-
-/* Those of its warm-up, and one. */
-double cost_open_shards(const struct cost_choice *choice, int s, double shards)
-{
-    const double p = choice->pp, v = choice->chunks;
-    const double warm = choice->pipeline == PIPE_GPIPE ? shards
-                        : choice->pipeline == PIPE_1F1B
-                            ? p - s
-                            : (2 * (p - 1 - s) + (v - 1) * p + 1) / v;
-
-    return fmin(warm, shards);
-}
-
-/* The pipeline that each of dp copies is. */
-static struct pipe_config pipe_of(const struct cost_work *work,
-                                  const struct cost_choice *choice)
-{
-    return (struct pipe_config){ .kind = choice->pipeline,
-                                 .stages = choice->pp,
-                                 .chunks = choice->chunks,
-                                 .shards = work->shards / choice->dp };
-}
-
-static enum status check_grid(const struct cost_work *work, const struct cost_choice *choice)
-{
-    int divide = 0;
-
-    for (int l = 0; l < work->n_layers; l++)
-        divide += work->layers[l].divides;
-    if (choice->tp > 1 && divide < 2 && choice->sharing.forward <= 0)
-        return FAIL(STATUS_USAGE, "tp=%d: the model has nothing that a tensor split divides",
-                    choice->tp);
-    if (choice->pp * choice->chunks > work->n_layers)
-        return FAIL(STATUS_USAGE, "%d pieces of %d layers: a stage needs one at least",
-                    choice->pp * choice->chunks, work->n_layers);
-    if (work->shards < choice->dp)
-        return FAIL(STATUS_USAGE, "%lld shards for %d copies", (long long)work->shards,
-                    choice->dp);
-    const struct pipe_config pipe = pipe_of(work, choice);
-    return choice->pp > 1 ? pipe_check(&pipe) : STATUS_OK;
-}
-
-struct grid {
-    const struct cost_work *work;
-    const struct cost_cluster *cluster;
-    const struct cost_choice *choice;
-    int *begins;
-    struct simulate_piece *pieces;
-};
-
-/* Stages that have a core at a time, where there are more threads than cores; 0: all. */
-static int at_once(const struct grid *grid)
-{
-    const double crowding = grid->cluster->crowding;
-    const int stages = (int)(grid->choice->pp / crowding);
-
-    return crowding > 1 ? (stages > 1 ? stages : 1) : 0;
-}
-
-/* How much longer a stage takes beside that: the ranks of a stage share cores among themselves. */
-static double crowding_of(const struct grid *grid)
-{
-    return at_once(grid) ? grid->cluster->crowding * at_once(grid) / grid->choice->pp : 1;
-}
-
-/* How often a piece's parameters cross between copies in a step: as sums and as results; in parts they come for each shard, forward
- * and backward, unless they fit the window and stay (decision 44). */
-static double times_sent(const struct cost_choice *choice, double params, double shards)
-{
-    if (choice->zero < 3)
-        return 2;
-    return params > cost_window ? 1 + 2 * shards : 3;
-}
-
-static void fill_piece(const struct grid *grid, int piece, struct cost_estimate *out)
-{
-    const struct cost_work *work = grid->work;
-    const struct cost_choice *choice = grid->choice;
-    const struct cost_cluster *cluster = grid->cluster;
-    const int parts = choice->pp * choice->chunks;
-    const int end = grid->begins[piece + 1];
-    const struct piece_sum sum = sum_piece(work, grid->begins[piece], end, choice);
-    const struct cost_link *tp_link = link_over(cluster, choice->tp);
-    const struct cost_link *dp_link = link_over(cluster, choice->tp * choice->dp);
-    const struct cost_link *pp_link = link_over(cluster, choice->tp * choice->dp * 2);
-    const double slow = crowding_of(grid) / (cluster->speed * choice->team);
-    const double reduce =
-        exchange_seconds(tp_link, choice->tp, sum.reduced, sum.n_reductions) / 2;
-    const double crossing = end < work->n_layers ? work->layers[end - 1].crossing : 0;
-    const double shards = (double)work->shards / choice->dp;
-    const double sums = times_sent(choice, sum.params, shards) * sum.params;
-    const int buckets = 1 + work->n_buckets / parts;
-    const double other = work->other / parts / choice->tp;
-    struct simulate_piece *p = &grid->pieces[piece];
-
-    p->forward = (sum.forward + other / 3) * slow + reduce;
-    p->backward = (sum.backward + other * 2 / 3) * slow + reduce;
-    p->out = piece + 1 < parts ? send_seconds(pp_link, crossing) : 0;
-    p->copied = pp_link->cpu;
-    p->sum = exchange_seconds(dp_link, choice->dp, sums, 2.0 * buckets);
-    p->hidden = 1 - dp_link->cpu;
-    p->update = sum.params * (work->add + work->update) / choice->dp * slow +
-                sum.made * shards * slow +
-                release_seconds(cluster, released_bytes(choice, choice->dp, sum.params));
-    out->bytes =
-        fmax(out->bytes, 2 * shards * crossing + (sums - sum.params) * (choice->dp > 1) +
-                             shards * sum.reduced * (choice->tp - 1) / choice->tp);
-}
-
-/* Of the stage that has most. */
-static void set_grid_memory(const struct grid *grid, struct cost_estimate *out)
-{
-    const struct cost_work *work = grid->work;
-    const struct cost_choice *choice = grid->choice;
-    const double shards = (double)work->shards / choice->dp;
-
-    for (int s = 0; s < choice->pp; s++) {
-        struct cost_estimate now = { 0 };
-        double kept = 0, params = 0;
-        for (int piece = s; piece < choice->pp * choice->chunks; piece += choice->pp) {
-            const struct piece_sum sum =
-                sum_piece(work, grid->begins[piece], grid->begins[piece + 1], choice);
-            kept += sum.kept;
-            params += sum.params;
-        }
-        const double window = fmin(params, cost_window);
-        now.params =
-            choice->zero == 3 ? params / choice->dp + fmin(2 * window, params) : params;
-        /* Those of earlier shards wait for later ones; sums of other copies are there beside them, with zero a few. */
-        now.gradients = params + (choice->dp == 1 ? 0 : choice->zero >= 2 ? window : params);
-        now.state = work->n_states * params / choice->dp;
-        /* Each shard that is under way has an arena of its own. */
-        now.activations = (kept + work->transient / (choice->tp * choice->pp)) *
-                          cost_open_shards(choice, s, shards);
-        now.memory = now.params + now.gradients + now.state + now.activations;
-        if (now.memory <= out->memory)
-            continue;
-        out->memory = now.memory;
-        out->params = now.params;
-        out->gradients = now.gradients;
-        out->state = now.state;
-        out->activations = now.activations;
-    }
-}
-
-static enum status run_grid(struct grid *grid, struct cost_estimate *out,
-                            struct simulate_result *events)
-{
-    const struct cost_choice *choice = grid->choice;
-    struct simulate_result result;
-
-    const struct simulate_config config = {
-        .pipe = pipe_of(grid->work, choice),
-        .at_once = at_once(grid),
-        .pieces = grid->pieces,
-    };
-    const int pieces = choice->pp * choice->chunks;
-    if (choice->begins)
-        memcpy(grid->begins, choice->begins, ((size_t)pieces + 1) * sizeof *grid->begins);
-    else
-        TRY(cost_cut(grid->work, pieces, grid->begins));
-    for (int piece = 0; piece < pieces; piece++)
-        fill_piece(grid, piece, out);
-    TRY(simulate_run(&config, events != NULL, &result));
-    out->seconds = result.seconds;
-    out->compute = result.busiest;
-    out->bubble = result.bubble;
-    set_grid_memory(grid, out);
-    if (events)
-        *events = result;
-    return STATUS_OK;
-}
-
-static enum status predict_grid(const struct cost_work *work,
-                                const struct cost_cluster *cluster,
-                                const struct cost_choice *choice, struct cost_estimate *out,
-                                struct simulate_result *events)
-{
-    struct grid grid = { .work = work, .cluster = cluster, .choice = choice };
-    const size_t parts = (size_t)choice->pp * (size_t)choice->chunks;
-
-    TRY(check_grid(work, choice));
-    enum status status = mem_alloc(parts + 1, sizeof *grid.begins, &grid.begins);
-    if (status == STATUS_OK)
-        status = mem_alloc(parts, sizeof *grid.pieces, &grid.pieces);
-    if (status == STATUS_OK)
-        status = run_grid(&grid, out, events);
-    mem_free(grid.begins);
-    mem_free(grid.pieces);
-    return status;
-}
-
-enum status cost_predict(const struct cost_work *work, const struct cost_cluster *cluster,
-                         const struct cost_choice *choice, struct cost_estimate *out,
-                         struct simulate_result *events)
-{
-    struct cost_estimate estimate = { 0 };
-
-    if (events)
-        *events = (struct simulate_result){ 0 };
-    if (choice->tp * choice->pp > 1) {
-        TRY(predict_grid(work, cluster, choice, &estimate, events));
-        *out = estimate;
-        return STATUS_OK;
-    }
-    if (work->shards < (int64_t)choice->dp * choice->lanes)
-        return FAIL(STATUS_USAGE, "%lld shards for %d lanes", (long long)work->shards,
-                    choice->dp * choice->lanes);
-    if (choice->servers > 0)
-        predict_served(work, cluster, choice, &estimate);
-    else if (choice->interval > 1)
-        predict_alone(work, cluster, choice, &estimate);
-    else
-        predict_reduced(work, cluster, choice, &estimate);
-    set_memory(work, cluster, choice, &estimate);
-    *out = estimate;
-    return STATUS_OK;
+    return cluster->pages > 0 ? cluster->pages : PAGE_SECONDS;
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* cost.h - what a step costs on machines that are described, not asked: time, memory, bytes, bubble.
+/* cost.h - what a step costs on machines that are described, not asked: time, memory, bytes,
+ * bubble.
  *
- * Three things go in: the work of a model's step (struct cost_work, read from the graph of a shard and the seconds
- * of its nodes), machines and links (struct cost_cluster), and a way to distribute (struct cost_choice). The seconds
- * are measured (exec/profile.h) or guessed from floating-point operations and bytes (cost_guess).
+ * Three things go in: the work of a model's step (struct cost_work, read from the graph of a shard
+ * and the seconds of its nodes), machines and links (struct cost_cluster), and a way to distribute
+ * (struct cost_choice). The seconds are measured (exec/profile.h) or guessed from floating-point
+ * operations and bytes (cost_guess).
  *
- * A prediction is of a step like those that bench train measures: samples are in place. Formulas are at their functions
- * in cost.c. Nothing here measures anything.
- */
+ * A prediction is of a step like those that bench train measures: samples are in place. Formulas
+ * are at their functions in cost*.c; steps of ranks that all have the whole model are walked
+ * (walk.h). Nothing here measures anything. / */
 #ifndef SCHED_COST_H
 #define SCHED_COST_H
 
@@ -20,46 +22,44 @@
 
 /* Work ----------------------------------------------------------------------------------- */
 
-/* A node of forward with what autodiff made of it. */
+/* A node of forward with what autodiff made of it. Bytes and seconds are of a shard. */
 struct cost_layer {
     const char *name;         /* borrowed from the graph */
-    double forward, backward; /* seconds of a shard */
-    double
-        made; /* of a shard, when all are there: its gradient is made of rows or factors, and used */
-    double params; /* bytes that it is the first to read; */
-    double
-        sums; /* bytes of a shard that stand for their gradients between machines, if they are not the gradients */
-    double kept; /* bytes of a shard that backward reads */
-    double
-        crossing; /* bytes of a shard that are made by it or before and read after it in forward */
-    double out;   /* bytes of a shard that it makes */
-    bool divides; /* a tensor split divides its work and its parameters */
+    double forward, backward; /* seconds */
+    double made;     /* seconds, when all shards are there: gradients of rows or factors */
+    double params;   /* bytes that it is the first to read */
+    double sums;     /* bytes of rows or factors; 0: the gradient is added as it is */
+    double kept;     /* bytes that backward reads */
+    double crossing; /* bytes that forward makes here or before and reads after it */
+    double out;      /* bytes that it makes */
 };
 
 struct cost_work {
     struct cost_layer *layers; /* in running order */
     int n_layers, n_buckets, n_states;
     int64_t shards; /* of a step */
-    double other;   /* seconds of a shard that no layer has */
-    double
-        meeting; /* seconds of a step in which lanes wait for each other, beside sums; below 0: steps overlap */
-    double add,
-        update; /* seconds a byte of parameters: a gradient is added; the optimizer moves them. One core */
-    double transient; /* bytes of a lane's arena beside what is kept */
+    double dense;   /* bytes of parameters whose gradients are added as they are */
+    double meeting; /* seconds of a step that lanes wait beside sums; below 0: steps overlap */
+    double add, update; /* seconds of a core for a byte: of a gradient, of parameters */
+    double transient;   /* bytes of a lane's arena beside what is kept */
 };
 
-/* Reads layers from a graph after the passes of a strategy without cuts; node_seconds[i] is node i's in running order.
- * The rest of *out is zero, but for shards, n_buckets and n_states. */
+/* Reads layers from a graph after the passes of a strategy without cuts; node_seconds[i] is node
+ * i's in running order. The rest of *out is zero, but for shards, n_buckets and n_states. */
 MUST_CHECK enum status cost_read(const struct graph *graph, const double *node_seconds,
                                  int64_t shards, int n_states, struct cost_work *out);
 void cost_release(struct cost_work *work);
-/* Seconds of nodes by their floating-point operations and bytes, for a core of so many of each a second. */
+/* Seconds of nodes by their floating-point operations and bytes, for a core of so many of each a
+ * second. */
 struct cost_rates {
     double flops, bytes;
 };
 extern const struct cost_rates cost_usual_rates;
 void cost_guess(const struct graph *graph, const struct cost_rates *rates,
                 double *node_seconds);
+/* Adds updates of what is made from factors or rows of all shards to the nodes that make it. */
+void cost_guess_updates(const struct graph *graph, const struct cost_rates *rates,
+                        int64_t shards, int n_states, double *node_seconds);
 /* The same guess for what struct cost_work has beside layers. */
 void cost_guess_rest(struct cost_work *work, const struct cost_rates *rates);
 
@@ -91,11 +91,13 @@ struct cost_cluster {
 
 /* Bytes of gradients or parameters under way at a time, where they are held in parts. */
 extern const double cost_window;
+/* Seconds that a byte costs which is given back to the system and written again. */
+double cost_page_seconds(const struct cost_cluster *cluster);
 
 /* Choices -------------------------------------------------------------------------------- */
 
-/* Of a tensor split: what one rank has of the work and of the parameters, and what a shard's exchanges between the ranks are. Of all
- * zeros: not known, then it follows from the layers that divide. */
+/* Of a tensor split: what one rank has of the work and of the parameters, and what a shard's
+ * exchanges between the ranks are. */
 struct cost_sharing {
     double forward, backward, params; /* shares */
     double sums, bytes;               /* exchanges, and what they carry, forward and backward */
@@ -107,8 +109,7 @@ struct cost_choice {
     bool waits;       /* with servers: for every worker, every step */
     int64_t interval; /* steps that workers make alone; 1: they meet in each */
     int lanes;        /* of a rank: shards that run side by side */
-    double
-        team; /* of a grid: how many times as fast a rank's threads do a shard together as one does */
+    double team; /* how many times as fast a lane's threads do a shard together as one does */
     struct cost_sharing sharing;
     enum pipe_kind pipeline;
     int chunks;
@@ -129,15 +130,26 @@ struct cost_estimate {
     double copy; /* and what rank 0 writes checkpoints from, where it does not stream them */
 };
 
-/* STATUS_USAGE says why there is no such way, in words for people. events: NULL, or receives the simulation of a grid; release
- * it with simulate_release. */
-MUST_CHECK enum status cost_predict(const struct cost_work *work,
-                                    const struct cost_cluster *cluster,
-                                    const struct cost_choice *choice, struct cost_estimate *out,
-                                    struct simulate_result *events);
+/* A grid of ranks, tp x pp > 1. STATUS_USAGE says why there is no such way, in words for people.
+ * events: NULL, or receives the simulation; release it with simulate_release. */
+MUST_CHECK enum status cost_predict_grid(const struct cost_work *work,
+                                         const struct cost_cluster *cluster,
+                                         const struct cost_choice *choice,
+                                         struct cost_estimate *out,
+                                         struct simulate_result *events);
 
-/* Cuts layers into pieces whose slowest is as fast as can be: piece i has layers [begins[i], begins[i + 1]). Each has one at
- * least. */
+/* Bytes of a rank where all have the whole model: fills memory and what it consists of. */
+void cost_memory(const struct cost_work *work, const struct cost_cluster *cluster,
+                 const struct cost_choice *choice, struct cost_estimate *out);
+
+/* Workers that train alone: to out->seconds of their own step adds the exchange with servers, or
+ * the mean of all, by its bytes and the interval; sets out->bytes. No tasks yet, so no dependencies
+ * either: nothing of it is hidden. */
+void cost_exchange(const struct cost_work *work, const struct cost_cluster *cluster,
+                   const struct cost_choice *choice, struct cost_estimate *out);
+
+/* Cuts layers into pieces whose slowest is as fast as can be: piece i has layers [begins[i],
+ * begins[i + 1]). Each has one at least. */
 MUST_CHECK enum status cost_cut(const struct cost_work *work, int pieces, int *begins);
 
 #endif /* SCHED_COST_H */

@@ -2,8 +2,8 @@
 /* work.h - what the tasks of a step program move and do: bytes, messages, additions, updates.
  *
  * Follows from the kind of a task, its bucket's size and the topology alone; nothing is measured.
- * `tutti graph --after lower --format json` prints the bytes, and tests compare them with what an
- * executor counts (exec_times.bytes).
+ * The planner prices it (walk.h), `tutti graph --after lower --format json` prints the bytes, and
+ * tests compare them with what an executor counts (exec_times.bytes).
  */
 #ifndef SCHED_WORK_H
 #define SCHED_WORK_H
