@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/strbuf.h"
 #include "cli/cli.h"
 #include "sched/program.h"
+#include "sched/work.h"
 #include "train/train.h"
 
 static const char *format, *after, *rank;
@@ -100,8 +102,22 @@ static void print_title(const struct job *job, int64_t number, char *out, size_t
              (long long)number, (long long)s->ranks);
 }
 
+static enum status print_program_json(const struct job *job, const struct program *program,
+                                      struct strbuf *out)
+{
+    struct task_work *works;
+
+    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *works, &works));
+    const enum status status = job_task_work(job, program, works);
+    if (status == STATUS_OK)
+        program_print_json(program, works, out);
+    mem_free(works);
+    return status;
+}
+
 static enum status print_program(struct job *job, int64_t number)
 {
+    enum status status = STATUS_OK;
     struct program *program;
     struct strbuf out;
     char title[200];
@@ -110,14 +126,15 @@ static enum status print_program(struct job *job, int64_t number)
     strbuf_init(&out, 256 << 20);
     print_title(job, number, title, sizeof title);
     if (is_format("json")) {
-        program_print_json(program, &out);
+        status = print_program_json(job, program, &out);
     } else if (is_format("svg")) {
         program_print_svg(program, title, &out);
     } else {
         strbuf_printf(&out, "%s\n", title);
         program_print_text(program, &out);
     }
-    const enum status status = strbuf_status(&out);
+    if (status == STATUS_OK)
+        status = strbuf_status(&out);
     if (status == STATUS_OK)
         fputs(out.text, stdout);
     strbuf_release(&out);

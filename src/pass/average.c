@@ -56,30 +56,30 @@ const char *const pass_neighbors_names[NEIGHBORS_KINDS] = {
     [NEIGHBORS_EXPONENTIAL] = "exponential",
 };
 
-static void add_offset(struct attrs *attrs, int offset)
+int pass_neighbors_of(enum pass_neighbors kind, int workers, int out[ATTR_OFFSETS])
 {
-    for (int i = 0; i < attrs->n_offsets; i++) {
-        if (attrs->offset[i] == offset)
-            return;
+    int count = 0;
+
+    if (kind == NEIGHBORS_EXPONENTIAL) {
+        for (int offset = 1; offset < workers; offset *= 2) {
+            BUG_ON(count == ATTR_OFFSETS); /* 2^16 workers */
+            out[count++] = offset;
+        }
+        return count;
     }
-    BUG_ON(attrs->n_offsets == ATTR_OFFSETS); /* 2^16 workers */
-    attrs->offset[attrs->n_offsets++] = offset;
+    if (workers > 1)
+        out[count++] = 1;
+    if (workers > 2)
+        out[count++] = workers - 1;
+    return count;
 }
 
 static enum status run_gossip(struct graph *graph, const struct pass_config *config)
 {
     struct attrs attrs = { 0 };
 
-    if (config->ranks < 2)
-        return STATUS_OK;
-    if (config->neighbors == NEIGHBORS_RING) {
-        add_offset(&attrs, 1);
-        add_offset(&attrs, config->ranks - 1);
-    } else {
-        for (int offset = 1; offset < config->ranks; offset *= 2)
-            add_offset(&attrs, offset);
-    }
-    return add_meetings(graph, config, &op_worker_mean, &attrs);
+    attrs.n_offsets = pass_neighbors_of(config->neighbors, config->ranks, attrs.offset);
+    return config->ranks > 1 ? add_meetings(graph, config, &op_worker_mean, &attrs) : STATUS_OK;
 }
 
 const struct pass pass_gossip = {

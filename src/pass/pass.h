@@ -20,6 +20,8 @@ enum { PASS_BUCKETS = GRAPH_NODE_IN };
  * behind it (Ying et al. 2021), so that news are everywhere after log2 of their number. */
 enum pass_neighbors { NEIGHBORS_RING, NEIGHBORS_EXPONENTIAL, NEIGHBORS_KINDS };
 extern const char *const pass_neighbors_names[NEIGHBORS_KINDS];
+/* Which workers worker w of so many averages with: w + out[i]. Gives how many. */
+int pass_neighbors_of(enum pass_neighbors kind, int workers, int out[ATTR_OFFSETS]);
 
 /* Ways of a table's gradient between machines: all rows, summed in parts; or what the rows that occur are made
  * from, to all; or these rows, to the machines that own them. */

@@ -16,18 +16,25 @@ struct pass_config pass_testing_config(int ranks, float max_norm)
     return config;
 }
 
-struct graph *pass_testing_graph(const char *model_name, const char *strategy, int ranks,
-                                 float max_norm)
+struct graph *pass_testing_graph_with(const char *model_name, const char *strategy,
+                                      const struct pass_config *config)
 {
     const struct model *model = model_find(model_name);
     struct model_config model_config = model_defaults(model);
-    const struct pass_config config = pass_testing_config(ranks, max_norm);
     struct graph *graph;
 
-    model_config.batch = config.batch;
+    model_config.batch = config->batch;
     CHECK_OK(model_build(model, &model_config, &graph));
-    CHECK_OK(pass_run(graph, strategy_find(strategy)->passes, &config, NULL));
+    CHECK_OK(pass_run(graph, strategy_find(strategy)->passes, config, NULL));
     return graph;
+}
+
+struct graph *pass_testing_graph(const char *model_name, const char *strategy, int ranks,
+                                 float max_norm)
+{
+    const struct pass_config config = pass_testing_config(ranks, max_norm);
+
+    return pass_testing_graph_with(model_name, strategy, &config);
 }
 
 int pass_testing_count(const struct graph *graph, const struct op *op)

@@ -345,6 +345,23 @@ const struct pass *const *strategy_passes(const struct strategy *strategy,
                                                      : strategy->passes;
 }
 
+bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass)
+{
+    for (int i = 0; strategy->passes[i]; i++) {
+        if (strategy->passes[i] == pass)
+            return true;
+    }
+    return false;
+}
+
+int axes_neighbors(const struct axes *axes)
+{
+    int offsets[ATTR_OFFSETS];
+
+    return axes->sync == SYNC_GOSSIP ? pass_neighbors_of(axes->neighbors, axes->dp, offsets)
+                                     : 0;
+}
+
 /* The preset that divides work along these axes. */
 static const struct strategy *pick_split(const struct axes *axes)
 {

@@ -37,6 +37,9 @@ static inline bool axes_are_private(const struct axes *axes)
     return axes->sync != SYNC_STEP || axes->meet == MEET_PS;
 }
 
+/* Workers that each averages with after a step of gossip; else 0. */
+int axes_neighbors(const struct axes *axes);
+
 /* Where a rank stands in the grid: rank = (pp * dp's number + dp) * tp's number + tp. Ranks that differ in dp
  * alone have the same parameters and run one graph on different shards; what belongs together most
  * closely, ranks that differ in tp alone, are neighbours. */
@@ -75,6 +78,7 @@ const struct strategy *strategy_find(const char *name); /* NULL if unknown */
 /* Its passes for these axes. */
 const struct pass *const *strategy_passes(const struct strategy *strategy,
                                           const struct axes *axes);
+bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass);
 /* The preset for a --split, a --sync and a --meet (NULL: not given) without --strategy, on so many ranks that
  * are on one machine, or apart. What cannot be read is left for strategy_check to refuse. */
 const struct strategy *strategy_pick(int ranks, bool apart, const char *split, const char *sync,

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "sched/program.h"
+#include "sched/work.h"
 
 /* JSON --------------------------------------------------------------------------------------- */
 
@@ -51,7 +52,8 @@ static void print_accesses(const struct task *task, bool is_write, struct strbuf
     }
 }
 
-static void print_task(const struct program *program, int t, struct strbuf *out)
+static void print_task(const struct program *program, int t, const struct task_work *work,
+                       struct strbuf *out)
 {
     const struct task *task = &program->tasks[t];
     struct strbuf name;
@@ -68,6 +70,7 @@ static void print_task(const struct program *program, int t, struct strbuf *out)
     print_number_or_null(out, "table", task->gather);
     print_number_or_null(out, "rail", task->rail);
     strbuf_printf(out, ", \"between\": %s", task->place == PLACE_HOST ? "true" : "false");
+    strbuf_printf(out, ", \"bytes\": %.0f", task_bytes(work));
     strbuf_printf(out, ", \"members\": %d, \"once\": %s, \"nodes\": [%d, %d], \"waits\": [",
                   task->members, task->place != PLACE_LANE || task->is_once ? "true" : "false",
                   task->first_node, task->end_node);
@@ -79,7 +82,8 @@ static void print_task(const struct program *program, int t, struct strbuf *out)
     strbuf_add(out, "]}");
 }
 
-void program_print_json(const struct program *program, struct strbuf *out)
+void program_print_json(const struct program *program, const struct task_work *works,
+                        struct strbuf *out)
 {
     const char *before = "\n";
 
@@ -88,7 +92,7 @@ void program_print_json(const struct program *program, struct strbuf *out)
         if (!task_is_listed(&program->tasks[t]))
             continue;
         strbuf_add(out, before);
-        print_task(program, t, out);
+        print_task(program, t, &works[t], out);
         before = ",\n";
     }
     strbuf_add(out, "\n]}\n");

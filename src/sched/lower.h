@@ -13,14 +13,6 @@
 #include "pass/pass.h"
 #include "sched/program.h"
 
-/* Where a rank stands among those that run copies of this graph. */
-struct lower_topology {
-    int nodes;      /* machines that share no memory */
-    int node_ranks; /* ranks of this rank's node */
-    int lanes;      /* of a rank */
-    int rails;      /* ranks of a node that talk to other nodes: its first ones */
-};
-
 /* Workers of a job that train alone and average parameters; count 0: the graph's ranks are none. */
 struct lower_workers {
     int count, index; /* index: of this one */

@@ -159,7 +159,16 @@ enum program_barrier {
     BARRIERS
 };
 
+/* Where a rank stands among those that run copies of this graph. */
+struct lower_topology {
+    int nodes;      /* machines that share no memory */
+    int node_ranks; /* ranks of this rank's node */
+    int lanes;      /* of a rank */
+    int rails;      /* ranks of a node that talk to other nodes: its first ones */
+};
+
 struct program {
+    struct lower_topology topology; /* that it was lowered for */
     int n_tasks, n_waits, n_signals;
     struct task
         *tasks; /* in program order: a task follows the tasks of its step that it waits for */
@@ -211,8 +220,10 @@ const char *memory_name(enum memory_kind kind);
 void task_print_name(const struct task *task, struct strbuf *out);
 /* A task a line: number, place, medium, name, waits, what it reads and writes. */
 void program_print_text(const struct program *program, struct strbuf *out);
-/* draw.c: {"tasks": [...]}, a task a line; a picture. */
-void program_print_json(const struct program *program, struct strbuf *out);
+/* draw.c: {"tasks": [...]}, a task a line, with the bytes of works[i] (work.h); a picture. */
+struct task_work;
+void program_print_json(const struct program *program, const struct task_work *works,
+                        struct strbuf *out);
 void program_print_svg(const struct program *program, const char *title, struct strbuf *out);
 
 #endif /* SCHED_PROGRAM_H */

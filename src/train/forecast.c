@@ -124,6 +124,7 @@ static void add_data_parallel(struct planner *p, const struct strategy *strategy
     row->choice.servers = axes.servers;
     row->choice.waits = axes.sync == SYNC_STEP;
     row->choice.interval = axes.interval > 1 ? axes.interval : 1;
+    row->choice.neighbors = axes_neighbors(&axes);
     if (apart && !strategy->many_nodes && !p->job->settings.flat)
         planner_refuse(row, &row->is_legal, "for ranks of one machine");
     row->is_exact = axes.sync == SYNC_STEP;
@@ -293,9 +294,9 @@ static void cut_layers(const struct planner *p, const struct cost_work *work,
     graph_destroy(graph);
 }
 
-static enum status predict(const struct planner *p, const struct cost_work *work,
-                           struct cost_choice choice, struct cost_estimate *out,
-                           struct simulate_result *events)
+static enum status predict_grid(const struct planner *p, const struct cost_work *work,
+                                struct cost_choice choice, struct cost_estimate *out,
+                                struct simulate_result *events)
 {
     int begins[PIPE_STAGES * PIPE_CHUNKS + 1];
 
@@ -304,7 +305,7 @@ static enum status predict(const struct planner *p, const struct cost_work *work
         cut_layers(p, work, &choice, begins);
         choice.begins = begins[0] < 0 ? NULL : begins;
     }
-    return cost_predict(work, &p->plan->machine.cluster, &choice, out, events);
+    return cost_predict_grid(work, &p->plan->machine.cluster, &choice, out, events);
 }
 
 /* Shards of the whole model that have as much under way on a lane as the first stage has. */
@@ -323,9 +324,11 @@ static enum status find_work(struct planner *p, struct forecast_row *row, const 
     struct cost_choice *choice = &row->choice;
 
     if (p->options->is_elsewhere || (!job && !planner_is_grid(row))) {
-        *out = &p->works[0];
+        const struct planner_work *first = &p->works[0];
         choice->lanes = planner_is_grid(row) ? 1 : p->lanes;
-        return STATUS_OK;
+        row->factors = job_has_factors(p->job) && !planner_is_grid(row) && choice->zero == 0 &&
+                       choice->servers == 0;
+        return planner_work(p, first->shards, first->threads, row->factors, false, out);
     }
     choice->lanes =
         planner_is_grid(row) ? 1 : exec_lanes_of(s->shards, choice->dp, (int)s->threads);
@@ -383,7 +386,9 @@ static enum status predict_row(struct planner *p, struct forecast_row *row)
     row->threads = w->threads;
     if (!row->is_legal)
         return STATUS_OK;
-    if (predict(p, &work, row->choice, &row->cost, NULL) != STATUS_OK)
+    status = planner_is_grid(row) ? predict_grid(p, &work, row->choice, &row->cost, NULL)
+                                  : planner_walk(p, row, w, &work, &row->cost);
+    if (status != STATUS_OK)
         planner_refuse(row, &row->is_legal, status_message());
     else if (memory > 0 && row->cost.memory > memory) {
         snprintf(why, sizeof why, "does not fit: a rank needs %s and has %s",
@@ -428,13 +433,13 @@ static enum status draw_timeline(struct planner *p)
         return STATUS_OK;
     const struct forecast_row *row = &plan->rows[plan->timeline_row];
     if (p->options->is_elsewhere)
-        w = &p->works[0];
+        TRY(planner_work(p, p->works[0].shards, p->works[0].threads, row->factors, false, &w));
     else
         TRY(planner_work(p, row->shards, row->threads, row->factors, row->choice.tp > 1, &w));
     if (!p->options->is_elsewhere)
         TRY(planner_open_work(p, w, open_shards(&row->choice, row->shards), &w));
     const struct cost_work work = work_of_step(p, w);
-    return predict(p, &work, row->choice, &again, &plan->timeline);
+    return predict_grid(p, &work, row->choice, &again, &plan->timeline);
 }
 
 /* Curves ---------------------------------------------------------------------------------- */
@@ -520,7 +525,7 @@ static enum status fill(struct planner *p)
     const struct cost_work *alone = p->alone.layers ? &p->alone : &p->works[0].work;
     plan->single =
         ((double)plan->shards / p->lanes * cost_shard_seconds(alone) + alone->meeting +
-         cost_params(alone) * (alone->add * p->lanes + alone->update) / p->lanes) /
+         alone->dense * (alone->add * p->lanes + alone->update) / p->lanes) /
         plan->machine.cluster.speed;
     if (p->options->is_elsewhere)
         TRY(add_points(p, shards_each));

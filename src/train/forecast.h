@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* forecast.h - what every way of distributing a job would cost, and which one is best.
  *
- * A plan has a row for each strategy and split that so many ranks allow, with a prediction (pass/cost.h) from
- * nodes' times that were measured here, or guessed where machines are not here. `auto` picks the fastest that can run,
- * fits, and keeps the arithmetic of synchronous training: one that changes results is never picked without being
- * asked for. Of those within a few percent of the fastest the one that stands first in the table is the simplest.
- */
+ * A plan has a row for each strategy and split that so many ranks allow, with a prediction
+ * (sched/walk.h, sched/cost.h) from nodes' times that were measured here, or guessed where machines
+ * are not here. `auto` picks the fastest that can run, fits, and keeps the arithmetic of
+ * synchronous training: one that changes results is never picked without being asked for. Of those
+ * within a few percent of the fastest the one that stands first in the table is the simplest. / */
 #ifndef TRAIN_FORECAST_H
 #define TRAIN_FORECAST_H
 
 #include <stdbool.h>
 
 #include "base/strbuf.h"
-#include "pass/cost.h"
+#include "sched/cost.h"
 #include "train/machine.h"
 #include "train/train.h"
 
@@ -66,7 +66,8 @@ struct forecast_options {
     double seconds; /* of measuring; 0 picks */
 };
 
-/* Plans for a job of a strategy for which ranks are data-parallel workers, whose strategy is not looked at. */
+/* Plans for a job of a strategy for which ranks are data-parallel workers, whose strategy is not
+ * looked at. */
 MUST_CHECK enum status forecast_create(const struct job *job,
                                        const struct forecast_options *options,
                                        struct forecast **out);
@@ -78,8 +79,8 @@ const char *forecast_name(const struct forecast_row *row, char text[128]);
 /* One JSON object. */
 void forecast_print_json(const struct forecast *plan, struct strbuf *out);
 
-/* What `auto` picks for such a job: settings that say so, why, and the time of a step. Measures, unless the job's ranks were
- * started by others: these have to come to the same result. */
+/* What `auto` picks for such a job: settings that say so, why, and the time of a step. Measures,
+ * unless the job's ranks were started by others: these have to come to the same result. */
 struct forecast_choice {
     struct settings settings;
     char why[400];
@@ -87,12 +88,13 @@ struct forecast_choice {
 };
 MUST_CHECK enum status forecast_choose(const struct job *job, struct forecast_choice *out);
 
-/* Measures the job's layers and gives those that the pieces of its pipeline begin with if they take as long as each other, as --cut
- * has them. */
+/* Measures the job's layers and gives those that the pieces of its pipeline begin with if they take
+ * as long as each other, as --cut has them. */
 MUST_CHECK enum status forecast_cut(const struct job *job, char out[SETTINGS_TEXT]);
 
-/* The same from kernels timed by themselves, as jobs have it that do not say otherwise. "": ranks could not all measure the same, or
- * share layers: then pieces are balanced by operations and bytes. */
+/* The same from kernels timed by themselves, as jobs have it that do not say otherwise. "": ranks
+ * could not all measure the same, or share layers: then pieces are balanced by operations and
+ * bytes. */
 MUST_CHECK enum status forecast_balance(const struct job *job, char out[SETTINGS_TEXT]);
 
 /* Refuses a job whose ranks have no room for it, telling what would have. */

@@ -3,7 +3,7 @@
 #ifndef TRAIN_FORECAST_MEASURE_H
 #define TRAIN_FORECAST_MEASURE_H
 
-#include "pass/cost.h"
+#include "sched/cost.h"
 #include "train/job.h"
 
 struct measured {

@@ -19,7 +19,7 @@ static enum status predict_own(struct planner *p, struct cost_estimate *out)
 {
     const struct axes *axes = &p->job->axes;
     struct planner_work *w;
-    const struct cost_choice choice = {
+    struct cost_choice choice = {
         .dp = axes->dp,
         .tp = axes->tp,
         .pp = axes->pp,
@@ -27,6 +27,7 @@ static enum status predict_own(struct planner *p, struct cost_estimate *out)
         .servers = axes->servers,
         .waits = axes->sync == SYNC_STEP,
         .interval = axes->interval > 1 ? axes->interval : 1,
+        .neighbors = axes_neighbors(axes),
         .lanes = axes_are_a_grid(axes) ? 1 : p->lanes,
         .team = 1,
         .pipeline = axes->pipeline,
@@ -34,7 +35,12 @@ static enum status predict_own(struct planner *p, struct cost_estimate *out)
     };
 
     TRY(planner_work(p, p->job->settings.shards, 1, job_has_factors(p->job), false, &w));
-    return cost_predict(&w->work, &p->plan->machine.cluster, &choice, out, NULL);
+    if (axes->tp > 1)
+        TRY(planner_share(p, axes->tp, w, &choice.sharing));
+    if (axes_are_a_grid(axes))
+        return cost_predict_grid(&w->work, &p->plan->machine.cluster, &choice, out, NULL);
+    cost_memory(&w->work, &p->plan->machine.cluster, &choice, out);
+    return STATUS_OK;
 }
 
 /* More than a rank can need at all: gradients and state as if nothing were shared, all values of the graph at once. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* forecast_work.c - what a step costs the lanes that do it: measured on this machine, or guessed. */
+/* forecast_work.c - what a step costs the lanes that do it: measured on this machine, or guessed.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "exec/exec.h"
 #include "exec/profile.h"
 #include "graph/op.h"
+#include "sched/work.h"
 #include "train/forecast_measure.h"
 #include "train/planner.h"
 
@@ -17,73 +19,97 @@ static const double SECONDS = 1; /* of measuring */
 static const double LONG =
     2; /* a step that takes so many seconds is measured in one form alone */
 
-/* Does the executor make a layer for all shards at once (exec/columns.c)? It has no time of its own then. */
-static bool has_joint_layers(const struct graph *graph, const double *seconds)
+/* Does the executor make the layer for all shards at once (exec/columns.c)? It has no time of its
+ * own then. */
+static bool is_joint(const struct node *node, double seconds)
 {
-    for (int n = 0; n < graph_node_count(graph); n++) {
-        const struct node *node = graph_node(graph, n);
-        if (node->op == &op_linear && node->phase == PHASE_FORWARD && seconds[n] <= 0)
-            return true;
+    return node->op == &op_linear && node->phase == PHASE_FORWARD && seconds <= 0;
+}
+
+static int count_joint(const struct graph *graph, const double *seconds)
+{
+    int count = 0;
+
+    for (int n = 0; n < graph_node_count(graph); n++)
+        count += is_joint(graph_node(graph, n), seconds[n]);
+    return count;
+}
+
+/* It makes a gradient of what all shards have. */
+static bool is_making(const struct node *node)
+{
+    return node->op == &op_factor_sum || node->op == &op_row_sum;
+}
+
+/* Bytes of a shard that a gradient is made of. */
+static double made_of(const struct node *node)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < node->n_in; i++)
+        bytes +=
+            (double)shape_count(&node->in[i]->shape) * (double)dtype_size(node->in[i]->dtype);
+    return bytes;
+}
+
+/* To the sums of rows and factors, by what these are. Each lane had one shard, and a part of all:
+ * what it made is what one shard takes. Gives what is left: all of it, if there are none. */
+static double spread_making(const struct graph *graph, double made, double *nodes)
+{
+    double all = 0;
+
+    for (int n = 0; n < graph_node_count(graph); n++)
+        all += is_making(graph_node(graph, n)) ? made_of(graph_node(graph, n)) : 0;
+    for (int n = 0; n < graph_node_count(graph) && all > 0; n++) {
+        if (is_making(graph_node(graph, n)))
+            nodes[n] = made * made_of(graph_node(graph, n)) / all;
     }
-    return false;
+    return all > 0 ? 0 : made;
 }
 
-/* To the layers that have rows or factors, by what these are. Each lane had one shard, and a part of all: what it made is
- * what one shard takes. */
-static void spread_making(double made, struct cost_work *out)
-{
-    double sums = 0;
-
-    for (int l = 0; l < out->n_layers; l++)
-        sums += out->layers[l].sums;
-    for (int l = 0; l < out->n_layers && sums > 0; l++)
-        out->layers[l].made = made * out->layers[l].sums / sums;
-    if (sums <= 0)
-        out->meeting += made;
-}
-
-/* What a shard takes: as a second one was seen to take it, else as all of a step but sums takes it. What nodes have not
- * been seen to take of that is made by all lanes together, or slows what they do: beside others nodes take longer
- * than their lower quartiles. Less than its nodes a shard does not take: of long steps there are few to see. What is left of a step is for the meeting of lanes, and less than nothing where steps
- * overlap. */
+/* What a shard takes: as a second one was seen to take it, else as all of a step but sums takes it.
+ * What nodes have not been seen to take of that is made by all lanes together, or slows what they
+ * do: beside others nodes take longer than their lower quartiles. Less than its nodes a shard does
+ * not take: of long steps there are few to see. What is left of a step is for the meeting of lanes,
+ * and less than nothing where steps overlap: *out_meeting. */
 static void share_time(const struct graph *graph, const struct measured *measured,
-                       struct cost_work *out)
+                       double *nodes, double *out_meeting)
 {
     const double timed = measured->step - measured->sums - measured->made - measured->rest;
     const double most = measured->step - measured->sums;
     const bool is_known = measured->shard > timed / 2 && measured->shard < measured->step;
-    const bool any_joint = has_joint_layers(graph, measured->nodes);
+    const int joint = count_joint(graph, measured->nodes);
     const double seen = (is_known ? measured->shard : most) - measured->made;
-    const double shard = any_joint ? seen : fmax(seen, timed);
-    const bool has_joint = any_joint && shard > timed;
+    const double shard = joint ? seen : fmax(seen, timed);
+    const bool has_joint = joint && shard > timed;
     const double share = timed > 0 && !has_joint ? fmax(shard / timed, 0) : 1;
 
-    for (int l = 0; l < out->n_layers; l++) {
-        out->layers[l].forward *= share;
-        out->layers[l].backward *= share;
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const bool is_one = has_joint && is_joint(graph_node(graph, n), measured->nodes[n]);
+        nodes[n] = is_one ? (shard - timed) / joint : share * measured->nodes[n];
     }
-    out->other = has_joint ? shard - timed : 0;
-    out->meeting = most - measured->made - shard;
-    spread_making(measured->made, out);
+    *out_meeting = most - measured->made - shard + spread_making(graph, measured->made, nodes);
 }
 
-/* What was measured on so many lanes, for any number of them: a lane reads the gradients of all and moves its
- * part of parameters and state. */
+/* What was measured on so many lanes, for any number of them: a lane reads the gradients of all and
+ * moves its part of parameters and state. */
 static enum status work_from(const struct planner *p, const struct graph *graph,
-                             const struct measured *measured, int64_t shards,
+                             const struct measured *measured, int64_t shards, double *nodes,
                              struct cost_work *out)
 {
     const int states = optim_states(&p->job->optim);
     const double lanes = measured->lanes, streams = 2 + 2 * states;
+    double meeting, kept = 0;
 
-    TRY(cost_read(graph, measured->nodes, shards, states, out));
-    const double unit = lanes * measured->sums / (cost_params(out) * (lanes + streams));
-    double kept = 0;
+    share_time(graph, measured, nodes, &meeting);
+    TRY(cost_read(graph, nodes, shards, states, out));
+    const double unit =
+        out->dense > 0 ? lanes * measured->sums / (out->dense * (lanes + streams)) : 0;
     for (int l = 0; l < out->n_layers; l++)
         kept += out->layers[l].kept;
+    out->meeting = meeting;
     out->add = unit;
     out->update = streams * unit;
-    share_time(graph, measured, out);
     out->transient = fmax(measured->arena - kept, 0);
     return STATUS_OK;
 }
@@ -140,14 +166,14 @@ static enum status time_phases(const struct planner *p, const struct graph *grap
 }
 
 static enum status measure(struct planner *p, const struct graph *graph, int64_t shards,
-                           struct measure_config how, struct cost_work *out)
+                           struct measure_config how, double *nodes, struct cost_work *out)
 {
     struct measured *measured;
 
     how.rows = p->job->settings.batch / shards;
     how.seconds = p->options->seconds > 0 ? p->options->seconds : SECONDS;
     TRY(measured_make(p->job, graph, how, &measured));
-    enum status status = work_from(p, graph, measured, shards, out);
+    enum status status = work_from(p, graph, measured, shards, nodes, out);
     p->step = p->plan->is_measured ? p->step : measured->step;
     measured_free(measured, graph);
     p->plan->is_measured = true;
@@ -174,7 +200,8 @@ static struct measure_config side_by_side(const struct planner *p, int threads, 
                                     .copies = apart ? lanes : 1 };
 }
 
-/* What a lane has beside what is kept, by the plan that it would run; where there is none the guess stays. */
+/* What a lane has beside what is kept, by the plan that it would run; where there is none the guess
+ * stays. */
 static void plan_arena(const struct planner *p, const struct graph *graph,
                        struct planner_work *w)
 {
@@ -190,20 +217,17 @@ static void plan_arena(const struct planner *p, const struct graph *graph,
     w->work.transient = fmax((double)arena - kept, 0);
 }
 
-static enum status guess_work(const struct planner *p, const struct graph *graph,
-                              struct planner_work *w)
+static enum status guess_work(const struct planner *p, struct planner_work *w)
 {
     const struct cost_rates rates = rates_of(p);
-    double *seconds;
 
-    TRY(mem_alloc((size_t)graph_node_count(graph) + 1, sizeof *seconds, &seconds));
-    cost_guess(graph, &rates, seconds);
-    enum status status =
-        cost_read(graph, seconds, w->shards, optim_states(&p->job->optim), &w->work);
-    mem_free(seconds);
-    TRY(status);
+    const int states = optim_states(&p->job->optim);
+
+    cost_guess(w->graph, &rates, w->nodes);
+    cost_guess_updates(w->graph, &rates, w->shards, states, w->nodes);
+    TRY(cost_read(w->graph, w->nodes, w->shards, states, &w->work));
     cost_guess_rest(&w->work, &rates);
-    plan_arena(p, graph, w);
+    plan_arena(p, w->graph, w);
     return STATUS_OK;
 }
 
@@ -217,6 +241,56 @@ static double own_params(const struct graph *graph)
         count += value->kind == VALUE_PARAM ? (double)shape_count(&value->shape) : 0;
     }
     return count;
+}
+
+/* The node of `graph` that does what `node` does; the search begins at `at`. -1: there is none. */
+static int find_like(const struct graph *graph, const struct node *node, int at)
+{
+    const int count = graph_node_count(graph);
+
+    for (int i = 0; i < count; i++) {
+        const struct node *other = graph_node(graph, (at + i) % count);
+        if (other->op == node->op && other->phase == node->phase &&
+            strcmp(other->name, node->name) == 0)
+            return (at + i) % count;
+    }
+    return -1;
+}
+
+void planner_time_like(const struct planner_work *timed, const struct graph *graph, double *out)
+{
+    double seconds = 0, guessed = 0;
+    int at = 0;
+
+    cost_guess(graph, &cost_usual_rates, out);
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const int like = find_like(timed->graph, graph_node(graph, n), at);
+        if (like < 0) {
+            out[n] = -out[n]; /* so far */
+            continue;
+        }
+        guessed += out[n];
+        out[n] = timed->nodes[like];
+        seconds += out[n];
+        at = like + 1;
+    }
+    for (int n = 0; n < graph_node_count(graph); n++)
+        out[n] *= out[n] < 0 ? -(guessed > 0 ? seconds / guessed : 0) : 1;
+}
+
+/* The first work in another form, as steps on machines elsewhere have it: nothing is timed again.
+ */
+static enum status adapt_work(const struct planner *p, struct planner_work *w)
+{
+    const struct cost_work *first = &p->works[0].work;
+
+    planner_time_like(&p->works[0], w->graph, w->nodes);
+    TRY(cost_read(w->graph, w->nodes, w->shards, first->n_states, &w->work));
+    w->work.meeting = first->meeting;
+    w->work.add = first->add;
+    w->work.update = first->update;
+    w->work.transient = first->transient;
+    return STATUS_OK;
 }
 
 /* The first work in other shards, as if time and bytes were in proportion to samples. */
@@ -238,12 +312,14 @@ static enum status derive_work(const struct planner *p, struct planner_work *w)
     w->work = *first;
     w->work.layers = layers;
     w->work.shards = w->shards;
-    w->work.other *= share;
+    for (int n = 0; n < graph_node_count(w->graph); n++)
+        w->nodes[n] = share * p->works[0].nodes[n];
     w->work.transient *= share;
     return STATUS_OK;
 }
 
-/* Bytes of a step that is measured, at least: a batch, each lane's activations, parameters, gradients. */
+/* Bytes of a step that is measured, at least: a batch, each lane's activations, parameters,
+ * gradients. */
 static double measured_bytes(const struct planner *p, const struct graph *graph,
                              const struct planner_work *w)
 {
@@ -278,28 +354,41 @@ static void look_for_room(struct planner *p, const struct graph *graph,
              planner_bytes(bytes, text[0]), planner_bytes(left, text[1]));
 }
 
-static enum status make_work(struct planner *p, const struct graph *graph,
-                             struct planner_work *w)
+static enum status make_work(struct planner *p, struct planner_work *w)
 {
-    w->params = own_params(graph);
-    look_for_room(p, graph, w);
+    const struct planner_work *first = &p->works[0];
+
+    TRY(mem_alloc((size_t)graph_node_count(w->graph) + 1, sizeof *w->nodes, &w->nodes));
+    w->params = own_params(w->graph);
+    look_for_room(p, w->graph, w);
     if (guesses(p))
-        return guess_work(p, graph, w);
-    if (p->step > LONG && p->works[0].threads == w->threads)
+        return guess_work(p, w);
+    if (p->step > LONG && first->threads == w->threads && first->graph &&
+        graph_node_count(first->graph) == graph_node_count(w->graph))
         return derive_work(p, w);
-    enum status status =
-        measure(p, graph, w->shards, side_by_side(p, w->threads, w->apart), &w->work);
+    if (p->options->is_elsewhere && p->n_works > 0 && first->shards == w->shards)
+        return adapt_work(p, w);
+    enum status status = measure(p, w->graph, w->shards, side_by_side(p, w->threads, w->apart),
+                                 w->nodes, &w->work);
     if (status != STATUS_OK &&
         w->apart) /* so many programs may want more memory than there is */
-        status = measure(p, graph, w->shards, side_by_side(p, w->threads, false), &w->work);
+        status = measure(p, w->graph, w->shards, side_by_side(p, w->threads, false), w->nodes,
+                         &w->work);
     return status;
+}
+
+static void release_work(struct planner_work *w)
+{
+    cost_release(&w->work);
+    if (w->open > 1) /* the graph and the times of its nodes are another's */
+        return;
+    graph_destroy(w->graph);
+    mem_free(w->nodes);
 }
 
 enum status planner_work(struct planner *p, int64_t shards, int threads, bool factors,
                          bool apart, struct planner_work **out)
 {
-    struct graph *graph;
-
     for (int i = 0; i < p->n_works; i++) {
         struct planner_work *w = &p->works[i];
         if (w->shards == shards && w->threads == threads && w->apart == apart && w->open == 1 &&
@@ -316,15 +405,17 @@ enum status planner_work(struct planner *p, int64_t shards, int threads, bool fa
     *w = (struct planner_work){
         .shards = shards, .threads = threads, .factors = factors, .apart = apart, .open = 1
     };
-    TRY(job_make_graph(p->job, shards, factors, &graph));
+    TRY(job_make_graph(p->job, shards, factors, &w->graph));
     w->has_factors = !factors; /* without, they might be */
-    for (int n = 0; n < graph_node_count(graph); n++) {
-        p->looks_across |= graph_node(graph, n)->op->across_samples;
-        w->has_factors |= graph_node(graph, n)->op == &op_factor_sum;
+    for (int n = 0; n < graph_node_count(w->graph); n++) {
+        p->looks_across |= graph_node(w->graph, n)->op->across_samples;
+        w->has_factors |= graph_node(w->graph, n)->op == &op_factor_sum;
     }
-    enum status status = make_work(p, graph, w);
-    graph_destroy(graph);
-    TRY(status);
+    const enum status status = make_work(p, w);
+    if (status != STATUS_OK) {
+        release_work(w);
+        return status;
+    }
     p->n_works++;
     *out = w;
     return STATUS_OK;
@@ -409,14 +500,19 @@ enum status planner_first_work(struct planner *p)
     const int threads = p->plan->threads / p->lanes > 1 ? p->plan->threads / p->lanes : 1;
     struct planner_work *first;
     struct graph *graph;
+    double *nodes;
 
     TRY(planner_work(p, s->shards, threads, job_has_factors(p->job), false, &first));
     if (!p->plan->is_measured || p->step > LONG || lanes_here(p, threads) <= p->lanes)
         return STATUS_OK;
     TRY(job_make_graph(p->job, s->shards, first->factors, &graph));
-    enum status status =
-        measure(p, graph, s->shards,
-                (struct measure_config){ .lanes = p->lanes, .threads = threads }, &p->alone);
+    enum status status = mem_alloc((size_t)graph_node_count(graph) + 1, sizeof *nodes, &nodes);
+    if (status == STATUS_OK) {
+        status = measure(p, graph, s->shards,
+                         (struct measure_config){ .lanes = p->lanes, .threads = threads },
+                         nodes, &p->alone);
+        mem_free(nodes);
+    }
     graph_destroy(graph);
     return status;
 }
@@ -424,7 +520,8 @@ enum status planner_first_work(struct planner *p)
 void planner_release(struct planner *p)
 {
     for (int i = 0; i < p->n_works; i++)
-        cost_release(&p->works[i].work);
+        release_work(&p->works[i]);
+    planner_release_programs(p);
     cost_release(&p->alone);
 }
 
@@ -444,8 +541,8 @@ static enum status time_whole(const struct planner *p, struct planner_work *whol
 static enum status compare_shared(const struct planner *p, struct planner_work *whole,
                                   const struct graph *graph, struct cost_sharing *out)
 {
-    static const struct op *const sums[] = { &op_tp_sum, &op_tp_gather, &op_tp_sum_slice };
-    struct cost_sharing sharing = { 0 };
+    const struct tensor_work between = work_of_tensor(graph);
+    struct cost_sharing sharing = { .sums = between.exchanges, .bytes = between.bytes };
     double forward, backward;
 
     TRY(time_whole(p, whole));
@@ -453,18 +550,6 @@ static enum status compare_shared(const struct planner *p, struct planner_work *
     sharing.forward = forward / whole->forward;
     sharing.backward = backward / whole->backward;
     sharing.params = own_params(graph) / whole->params;
-    for (int n = 0; n < graph_node_count(graph); n++) {
-        const struct node *node = graph_node(graph, n);
-        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
-            if (node->op != sums[i])
-                continue;
-            const int64_t in = shape_count(&node->in[0]->shape);
-            const int64_t made = shape_count(&node->out[0]->shape);
-            const int exchanges = node->op == &op_tp_sum ? 2 : 1;
-            sharing.sums += exchanges;
-            sharing.bytes += exchanges * 4.0 * (double)(in > made ? in : made);
-        }
-    }
     *out = sharing;
     return STATUS_OK;
 }

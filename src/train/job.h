@@ -98,6 +98,15 @@ MUST_CHECK enum status job_graph_at(const struct job *job, struct axes_place pla
 /* The graph of a step on one rank, in so many shards; factors as pass_config has it. */
 MUST_CHECK enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
                                       struct graph **out);
+/* The same after a strategy's passes, for ranks that all have the whole model, on such a network;
+ * shards of so many samples. */
+MUST_CHECK enum status job_make_step_graph(const struct job *job,
+                                           const struct strategy *strategy,
+                                           const struct axes *axes,
+                                           const struct pass_network *network, int64_t rows,
+                                           int64_t shards, struct graph **out);
+/* Bytes of a payload for each byte of a gradient; 1: gradients go as they are. */
+MUST_CHECK enum status job_compressed_share(const struct job *job, double *out);
 /* Are gradients exchanged as factors where those are smaller? */
 bool job_has_factors(const struct job *job);
 /* The longest message that a stage of a pipeline sends for a shard; 0: there are none. */

@@ -235,3 +235,26 @@ enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
     *out = graph;
     return STATUS_OK;
 }
+
+enum status job_make_step_graph(const struct job *job, const struct strategy *strategy,
+                                const struct axes *axes, const struct pass_network *network,
+                                int64_t rows, int64_t shards, struct graph **out)
+{
+    struct job copy = *job; /* passes note what they chose */
+    struct graph *graph;
+
+    copy.strategy = strategy;
+    copy.axes = *axes;
+    copy.settings.batch = copy.model_config.batch = rows * shards;
+    copy.settings.shards = shards;
+    copy.parallax.network = *network;
+    copy.place = (struct axes_place){ 0 };
+    TRY(model_build(job->model, &copy.model_config, &graph));
+    enum status status = run_passes(&copy, graph, strategy_passes(strategy, axes), NULL);
+    if (status != STATUS_OK) {
+        graph_destroy(graph);
+        return status;
+    }
+    *out = graph;
+    return STATUS_OK;
+}

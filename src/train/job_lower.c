@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "sched/cost.h"
+#include "sched/work.h"
 #include "train/grid.h"
 #include "train/job.h"
 #include "train/on_device.h"
@@ -93,4 +95,34 @@ enum status job_lower(struct job *job, int64_t rank, struct program **out)
     const enum status status = lower(job, (int)rank, &ends, out);
     destroy_ends(&ends);
     return status;
+}
+
+enum status job_compressed_share(const struct job *job, double *out)
+{
+    enum { COUNT = 1 << 16 };
+    struct codec_state *state;
+    double bytes = 0;
+
+    *out = 1;
+    if (!job->compress.codec)
+        return STATUS_OK;
+    TRY(codec_create(&job->compress, NULL, COUNT, &state));
+    for (int round = 0; round < codec_rounds(state); round++)
+        bytes += (double)codec_max_bytes(state, round);
+    codec_destroy(state);
+    *out = bytes / (COUNT * sizeof(float));
+    return STATUS_OK;
+}
+
+enum status job_task_work(const struct job *job, const struct program *program,
+                          struct task_work *out)
+{
+    const bool begins_in_step = regime_at(job, 0) == &regime_step && job->sync_graph;
+    const struct graph *graph = begins_in_step ? job->sync_graph : job->graph;
+    const struct settings *s = &job->settings;
+    const int64_t parts = axes_are_private(&job->axes) && !begins_in_step ? job->axes.dp : 1;
+    struct work_config config = { .shards = s->shards / parts, .window = cost_window };
+
+    TRY(job_compressed_share(job, &config.compressed));
+    return program_work(program, graph, &config, out);
 }

@@ -11,7 +11,7 @@
 #define TRAIN_MACHINE_H
 
 #include "base/status.h"
-#include "pass/cost.h"
+#include "sched/cost.h"
 
 enum { MACHINE_RANKS = 10000 };
 

@@ -1,13 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* planner.h - what a forecast is made from. Private to train/: forecast.c has rows, forecast_choice.c the choice, forecast_work.c what a
- * step costs a lane, forecast_memory.c the check before a run, forecast_print.c the file. */
+/* planner.h - what a forecast is made from. Private to train/: forecast.c has rows,
+ * forecast_choice.c the choice, forecast_work.c what a step costs a lane, forecast_walk.c the
+ * prediction of a step whose ranks all have the whole model, forecast_memory.c the check before a
+ * run, forecast_print.c the file. */
 #ifndef TRAIN_PLANNER_H
 #define TRAIN_PLANNER_H
 
+#include "sched/lower.h"
+#include "sched/walk.h"
 #include "train/forecast.h"
 #include "train/job.h"
 
-enum { PLANNER_WORKS = 16, PLANNER_ROWS = 512, PLANNER_SHARED = 16 };
+enum {
+    PLANNER_WORKS = 16,
+    PLANNER_ROWS = 512,
+    PLANNER_SHARED = 16,
+    PLANNER_PROGRAMS = 32,
+    PLANNER_WALKS = 64
+};
 
 /* A step in so many shards, as lanes of so many threads do it. */
 struct planner_work {
@@ -18,7 +28,10 @@ struct planner_work {
     bool apart;       /* lanes share nothing, as ranks that share layers */
     int64_t open;     /* shards that a lane has under way at a time; 1: one after the other */
     struct cost_work work;
-    /* Of a shard, each node by itself: what a tensor split's are compared with. 0: not known yet. */
+    struct graph *graph; /* of one rank, that was timed, and ... */
+    double *nodes;       /* ... seconds of a shard of its nodes (walk_config.node_seconds) */
+    /* Of a shard, each node by itself: what a tensor split's are compared with. 0: not known yet.
+     */
     double forward, backward;
     double params; /* numbers */
 };
@@ -32,6 +45,33 @@ struct planner_shared {
     struct cost_sharing sharing;
 };
 
+/* What a step of ranks that all have the whole model follows from. */
+struct planner_key {
+    const struct pass *const *passes; /* NULL: those that the timed graph has had */
+    const struct planner_work *w;
+    struct lower_topology topology;
+    int64_t shards;
+    int zero;    /* 2, 3; 0: below */
+    int decided; /* nodes that a pass has looked at; 0: none has */
+    double team;
+};
+
+/* Graphs, programs and predictions of steps that rows share. */
+struct planner_graph {
+    struct planner_key key;
+    struct graph *graph;
+    double *seconds; /* of its nodes */
+};
+struct planner_program {
+    struct planner_key key;
+    const struct planner_graph *graph;
+    struct program *program;
+};
+struct planner_walked {
+    struct planner_key key;
+    struct walk_result result;
+};
+
 struct planner {
     const struct job *job;
     const struct forecast_options *options;
@@ -39,6 +79,10 @@ struct planner {
     int n_works;
     struct planner_shared shared[PLANNER_SHARED];
     int n_shared;
+    struct planner_graph graphs[PLANNER_PROGRAMS];
+    struct planner_program programs[PLANNER_PROGRAMS];
+    struct planner_walked walks[PLANNER_WALKS];
+    int n_graphs, n_programs, n_walks;
     double step;            /* seconds of the first's step as it was measured; 0: it was not */
     struct cost_work alone; /* the same with nothing beside it; no layers: it is the same */
     bool looks_across; /* some op looks at several samples: shards are more than rounding */
@@ -49,19 +93,33 @@ struct planner {
     bool is_late;      /* some were not */
 };
 
-/* The work of a step in so many shards: made, if it is not there yet. *out is valid until planner_release. */
+/* The work of a step in so many shards: made, if it is not there yet. *out is valid until
+ * planner_release. */
 MUST_CHECK enum status planner_work(struct planner *p, int64_t shards, int threads,
                                     bool factors, bool apart, struct planner_work **out);
 /* The same as lanes do it that have so many shards under way, as a pipeline's stages have. */
 MUST_CHECK enum status planner_open_work(struct planner *p, struct planner_work *closed,
                                          int64_t open, struct planner_work **out);
+/* Seconds of nodes as their like in the graph that was timed have them. What has none there is
+ * guessed, by how the others' times compare with guesses. */
+void planner_time_like(const struct planner_work *timed, const struct graph *graph,
+                       double *out);
 /* The first, and what one rank alone would take, if that is not the same. */
 MUST_CHECK enum status planner_first_work(struct planner *p);
 void planner_release(struct planner *p);
 
-/* How so many ranks share what one would do, by the graph that the tensor pass makes. STATUS_USAGE: why they cannot. */
+/* How so many ranks share what one would do, by the graph that the tensor pass makes. STATUS_USAGE:
+ * why they cannot. */
 MUST_CHECK enum status planner_share(struct planner *p, int tp, struct planner_work *whole,
                                      struct cost_sharing *out);
+
+/* A step of a row whose ranks all have the whole model: its program, walked. STATUS_USAGE: why
+ * there is none. */
+MUST_CHECK enum status planner_walk(struct planner *p, const struct forecast_row *row,
+                                    const struct planner_work *w, const struct cost_work *work,
+                                    struct cost_estimate *out);
+
+void planner_release_programs(struct planner *p);
 
 /* All rows for plan->ranks ranks, with predictions. */
 MUST_CHECK enum status planner_fill_rows(struct planner *p);

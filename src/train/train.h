@@ -46,6 +46,10 @@ bool job_has_places(const struct job *job);
 /* The step program of a rank, as `tutti train` would run it; the caller owns it. Strategies that measure
  * first (parallax without --tables, --rails auto) are taken as they begin. */
 MUST_CHECK enum status job_lower(struct job *job, int64_t rank, struct program **out);
+/* What its tasks move: out[program->n_tasks], for a program of job_lower. */
+struct task_work;
+MUST_CHECK enum status job_task_work(const struct job *job, const struct program *program,
+                                     struct task_work *out);
 MUST_CHECK enum status job_be_rank(struct job *job, int64_t rank, const char *after);
 
 const struct settings *job_settings(const struct job *job); /* with everything picked */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* cost_test.c - predictions of a step, where they can be worked out by hand. */
-#include "pass/cost.h"
+#include "sched/cost.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,13 +22,13 @@ static struct cost_work even_work(struct cost_layer layers[LAYERS], int64_t shar
                                          .params = 1e6,
                                          .kept = 1e5,
                                          .crossing = 1e3,
-                                         .out = 1e3,
-                                         .divides = true };
+                                         .out = 1e3 };
     return (struct cost_work){ .layers = layers,
                                .n_layers = LAYERS,
                                .n_buckets = 8,
                                .n_states = 1,
                                .shards = shards,
+                               .dense = LAYERS * 1e6,
                                .add = 1e-9,
                                .update = 4e-9 };
 }
@@ -59,63 +59,8 @@ static struct cost_estimate predict(const struct cost_work *work,
 {
     struct cost_estimate out;
 
-    CHECK_OK(cost_predict(work, cluster, &choice, &out, NULL));
+    CHECK_OK(cost_predict_grid(work, cluster, &choice, &out, NULL));
     return out;
-}
-
-static void test_ranks_share_out_the_shards(void)
-{
-    struct cost_layer layers[LAYERS];
-    const struct cost_work work = even_work(layers, 4);
-    const struct cost_cluster one = one_machine(1), four = one_machine(4);
-    const struct cost_estimate alone = predict(&work, &one, data_parallel(1));
-    const struct cost_estimate all = predict(&work, &four, data_parallel(4));
-
-    CHECK_CLOSE(4 * 24 + 8e6 * 5e-9, alone.seconds, 1e-9);
-    CHECK_CLOSE(24 + 8e6 * (4 + 4) * 1e-9 / 4, all.seconds, 1e-9);
-    CHECK_CLOSE(2 * 0.75 * 8e6, all.bytes, 1e-9);
-    CHECK(alone.bytes == 0);
-}
-
-static void test_cores_that_are_shared_and_ranks_that_are_fast_count(void)
-{
-    struct cost_layer layers[LAYERS];
-    const struct cost_work work = even_work(layers, 4);
-    struct cost_cluster machine = one_machine(4);
-    const double once = predict(&work, &machine, data_parallel(4)).seconds;
-
-    machine.crowding = 2;
-    CHECK_CLOSE(2 * once, predict(&work, &machine, data_parallel(4)).seconds, 1e-9);
-    machine.crowding = 1;
-    machine.speed = 10;
-    CHECK_CLOSE(once / 10, predict(&work, &machine, data_parallel(4)).seconds, 1e-9);
-}
-
-/* zero=2 gives gradients back, zero=3 on several machines also parameters of others, twice; rows stay. */
-static void test_memory_that_is_given_back_has_a_price(void)
-{
-    struct cost_layer layers[LAYERS];
-    const struct cost_work work = even_work(layers, 4);
-    struct cost_cluster machine = one_machine(4);
-    struct cost_choice choice = data_parallel(4);
-    const double whole = predict(&work, &machine, choice).seconds;
-
-    machine.pages = 1e-6;
-    CHECK_CLOSE(whole, predict(&work, &machine, choice).seconds, 1e-9);
-    choice.zero = 2;
-    CHECK_CLOSE(whole + 8, predict(&work, &machine, choice).seconds, 1e-9);
-    choice.zero = 3;
-    CHECK_CLOSE(whole + 8, predict(&work, &machine, choice).seconds, 1e-9);
-    machine.ranks = 1;
-    machine.nodes = 4;
-    const double apart = predict(&work, &machine, choice).seconds;
-    machine.pages = 2e-6;
-    CHECK_CLOSE(apart + 8 * 2.5, predict(&work, &machine, choice).seconds, 1e-9);
-    for (int l = 0; l < LAYERS; l++)
-        layers[l].sums = 1;
-    const double rows = predict(&work, &machine, choice).seconds;
-    machine.pages = 4e-6;
-    CHECK_CLOSE(rows, predict(&work, &machine, choice).seconds, 1e-9);
 }
 
 /* Copies of stages may hold theirs in parts: less memory, and more that is given back or sent. */
@@ -148,25 +93,8 @@ static void test_grids_hold_parts(void)
     CHECK(all.bytes > gradients.bytes);
 }
 
-/* Lanes wait for each other once a step, however many shards they have; stages of a grid do not meet so. */
-static void test_meeting_is_once_a_step(void)
-{
-    struct cost_layer layers[LAYERS];
-    struct cost_work work = even_work(layers, 8);
-    const struct cost_cluster machine = one_machine(4);
-    struct cost_choice choice = data_parallel(4);
-    const double without = predict(&work, &machine, choice).seconds;
-
-    work.meeting = 3;
-    CHECK_CLOSE(without + 3, predict(&work, &machine, choice).seconds, 1e-9);
-    choice.dp = 2;
-    choice.pp = 2;
-    const double grid = predict(&work, &machine, choice).seconds;
-    work.meeting = 0;
-    CHECK_CLOSE(grid, predict(&work, &machine, choice).seconds, 1e-9);
-}
-
-/* Gradients of rows are made when all shards are there: lanes share that, a stage does its own after its last action. */
+/* Gradients of rows are made when all shards are there: a stage does its own after its last action.
+ */
 static void test_what_is_made_last_belongs_to_its_stage(void)
 {
     struct cost_layer layers[LAYERS];
@@ -176,35 +104,9 @@ static void test_what_is_made_last_belongs_to_its_stage(void)
 
     stages.pp = 2;
     stages.pipeline = PIPE_1F1B;
-    const double shared = predict(&work, &machine, data_parallel(4)).seconds;
     const double first = predict(&work, &machine, stages).seconds;
     layers[0].made = 0.5; /* of eight shards */
-    CHECK_CLOSE(shared + 1, predict(&work, &machine, data_parallel(4)).seconds, 1e-9);
     CHECK_CLOSE(first + 4, predict(&work, &machine, stages).seconds, 1e-9);
-}
-
-static void test_a_network_is_hidden_behind_backward_until_it_is_too_slow(void)
-{
-    struct cost_layer layers[LAYERS];
-    const struct cost_work work = even_work(layers, 4);
-    struct cost_cluster cluster = one_machine(1);
-    double before = 0;
-
-    cluster.nodes = 4;
-    cluster.between.bandwidth = 1e8;
-    const double fast = predict(&work, &cluster, data_parallel(4)).seconds;
-    CHECK(fast < 24.1);
-    cluster.between.cpu = 1; /* a core does it */
-    CHECK_CLOSE(fast + 8 * 2 * 1e-6 + 2 * 0.75 * 8e6 / 1e8,
-                predict(&work, &cluster, data_parallel(4)).seconds, 1e-6);
-    cluster.between.cpu = 0;
-    for (double bandwidth = 1e9; bandwidth > 1e3; bandwidth /= 10) {
-        cluster.between.bandwidth = bandwidth;
-        const double seconds = predict(&work, &cluster, data_parallel(4)).seconds;
-        CHECK(seconds >= before - 1e-12);
-        before = seconds;
-    }
-    CHECK(before > 1000); /* 12 MB at 1 kB/s */
 }
 
 static void test_stages_have_the_bubble_and_a_share_of_memory(void)
@@ -235,10 +137,13 @@ static void test_a_tensor_split_divides_work_and_pays_for_sums(void)
     struct cost_choice choice = data_parallel(1);
 
     choice.tp = 2;
+    choice.sharing = (struct cost_sharing){
+        .forward = 0.5, .backward = 0.5, .params = 0.5, .sums = 16, .bytes = 16e3
+    };
     const double fast = predict(&work, &machine, choice).seconds;
     CHECK_CLOSE(12, fast, 1e-2);
     CHECK_CLOSE(4e6, predict(&work, &machine, choice).params, 1e-9);
-    machine.within.latency = 1; /* four sums forward and four backward, each there and back */
+    machine.within.latency = 1; /* eight sums, each there and back */
     CHECK_CLOSE(fast + 16, predict(&work, &machine, choice).seconds, 1e-3);
 }
 
@@ -251,17 +156,39 @@ static void test_what_is_no_split_is_refused(void)
     struct cost_estimate out;
 
     choice.pp = 16;
-    CHECK_STATUS(STATUS_USAGE, cost_predict(&work, &machine, &choice, &out, NULL));
+    CHECK_STATUS(STATUS_USAGE, cost_predict_grid(&work, &machine, &choice, &out, NULL));
     CHECK_MESSAGE("16 pieces of 8 layers");
-    choice.pp = 1;
-    choice.tp = 2;
+    choice.pp = 2;
+    choice.dp = 4;
+    CHECK_STATUS(STATUS_USAGE, cost_predict_grid(&work, &machine, &choice, &out, NULL));
+    CHECK_MESSAGE("2 shards for 4 copies");
+}
+
+/* Of steps of a second: servers that wait add what all push; an exchange now and then costs its
+ * share. */
+static void test_workers_that_train_alone_pay_for_their_exchange(void)
+{
+    struct cost_layer layers[LAYERS];
+    const struct cost_work work = even_work(layers, 4);
+    const struct cost_cluster machine = one_machine(4);
+    struct cost_choice choice = data_parallel(4);
+    struct cost_estimate out = { .seconds = 1 };
+
+    choice.servers = 2;
+    choice.waits = true;
+    cost_exchange(&work, &machine, &choice, &out);
+    CHECK_CLOSE(1 + 2 * 8e6 * 1e-9 + 4e6 * (4 * 1e-9 + 4e-9), out.seconds, 1e-9);
+    CHECK_CLOSE(16e6, out.bytes, 1e-9);
     for (int l = 0; l < LAYERS; l++)
-        layers[l].divides = false;
-    CHECK_STATUS(STATUS_USAGE, cost_predict(&work, &machine, &choice, &out, NULL));
-    CHECK_MESSAGE("nothing that a tensor split divides");
-    choice = data_parallel(4);
-    CHECK_STATUS(STATUS_USAGE, cost_predict(&work, &machine, &choice, &out, NULL));
-    CHECK_MESSAGE("2 shards for 4 lanes");
+        layers[l].sums = 1; /* rows, of which there are few */
+    cost_exchange(&work, &machine, &choice, &out);
+    CHECK_CLOSE(16, out.bytes, 1e-9);
+    out.seconds = 1;
+    choice.servers = 0;
+    choice.interval = 10;
+    cost_exchange(&work, &machine, &choice, &out);
+    CHECK_CLOSE(1 + (2 * 1e-6 + 2 * 8e6 * 0.75 / 1e9) / 10, out.seconds, 1e-9);
+    CHECK_CLOSE(1.5 * 8e6 / 10, out.bytes, 1e-9);
 }
 
 /* No cut has a shorter longest piece: tried out, for few layers. */
@@ -380,21 +307,15 @@ static void test_backward_belongs_to_the_layer_it_differentiates(void)
 }
 
 const struct test tests[] = {
-    { .name = "ranks share out the shards", .run = test_ranks_share_out_the_shards },
-    { .name = "cores that are shared and ranks that are fast count",
-      .run = test_cores_that_are_shared_and_ranks_that_are_fast_count },
-    { .name = "a network is hidden behind backward until it is too slow",
-      .run = test_a_network_is_hidden_behind_backward_until_it_is_too_slow },
-    { .name = "memory that is given back has a price",
-      .run = test_memory_that_is_given_back_has_a_price },
     { .name = "grids hold parts", .run = test_grids_hold_parts },
-    { .name = "meeting is once a step", .run = test_meeting_is_once_a_step },
     { .name = "stages have the bubble and a share of memory",
       .run = test_stages_have_the_bubble_and_a_share_of_memory },
     { .name = "what is made last belongs to its stage",
       .run = test_what_is_made_last_belongs_to_its_stage },
     { .name = "a tensor split divides work and pays for sums",
       .run = test_a_tensor_split_divides_work_and_pays_for_sums },
+    { .name = "workers that train alone pay for their exchange",
+      .run = test_workers_that_train_alone_pay_for_their_exchange },
     { .name = "what is no split is refused", .run = test_what_is_no_split_is_refused },
     { .name = "a cut is balanced as well as can be",
       .property = test_a_cut_is_balanced_as_well_as_can_be },

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: MIT */
+/* walk.c - walks the tasks of a step program in the order that their dependencies allow.
+ *
+ * Three things go on at a time: the lane's task, a transfer on the node's link, and additions of an
+ * inter-node thread. Each has so many seconds left. The lane is slowed by what of a core the other
+ * two take. Time advances to whatever ends next:
+ *
+ *   lane   forward  backward b1  backward b0  | forward of the next step waits for b0's parameters
+ *   link                         b1 scatter     b0 scatter  b0 gather  b1 gather
+ *   net                                  add b1         add b0
+ *
+ * A task of the link is waiting, then in transfer, then under way for the link's latency, then its
+ * sums are added. All but the first shard of a lane find parameters in place, so those between the
+ * first and the last are walked as one.
+ */
+#include "sched/walk.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+#include "graph/op.h"
+#include "sched/lower.h"
+
+enum { STEPS = 5 };
+
+/* An inter-node task in a step. STAGE_AGAIN: parameters go once more (ZeRO-3), with no hurry. */
+enum stage { STAGE_WAITING, STAGE_TRANSFER, STAGE_LATENCY, STAGE_ADDING, STAGE_AGAIN };
+
+struct net_task {
+    int task;
+    enum stage stage;
+    double transfer, again; /* seconds on the link: of what is waited for, and of the rest */
+    double latency;         /* left, in STAGE_LATENCY */
+    uint32_t step;
+};
+
+/* What a lane runs of a step, in order. */
+struct item {
+    int task;
+    double seconds;
+    bool is_last; /* shard: from then on the task is done */
+};
+
+struct walk {
+    const struct walk_config *config;
+    const struct program *program;
+    double lanes; /* of a node */
+    double slow;  /* seconds of a lane for each that was measured */
+    double lost;  /* share of a lane that a transfer takes */
+    int shards;   /* of a lane */
+    struct item *items;
+    int n_items;
+    double *adding; /* seconds that each task adds and updates */
+    uint32_t *done; /* steps in which a task is done */
+    struct net_task *nets;
+    int n_nets;
+    /* The lane */
+    uint32_t step;
+    int at;   /* item, or n_items: what is left are sums */
+    int sync; /* the next sum */
+    int task; /* that runs; -1: the lane waits */
+    double left;
+    bool ends; /* the task is done then */
+    /* The link and the thread; NULL: they have nothing to do */
+    struct net_task *sends, *adds;
+    double send_left, add_left;
+    double now;
+    double ended[STEPS]; /* the lane's steps */
+};
+
+/* Prices ------------------------------------------------------------------------------------- */
+
+/* The layer whose columns lanes make together, of a task TASK_COLUMNS. */
+static int joint_node(const struct walk *w, const struct task *task)
+{
+    const struct node *layer = lower_column_layer(w->config->graph, task->bucket);
+
+    for (int n = 0; n < graph_node_count(w->config->graph); n++) {
+        if (graph_node(w->config->graph, n) == layer)
+            return n;
+    }
+    return -1;
+}
+
+/* What the shards of all lanes add to a gradient that is made from their records. */
+static double making_seconds(const struct walk *w, int bucket)
+{
+    const struct graph *graph = w->config->graph;
+    double seconds = 0;
+
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if ((node->op == &op_factor_sum || node->op == &op_row_sum) &&
+            node->attrs.bucket == bucket)
+            seconds += w->config->node_seconds[n];
+    }
+    return seconds * (double)w->config->work->shards;
+}
+
+/* Sums and updates, shared out among the members of the task. */
+static double adding_seconds(const struct walk *w, int t)
+{
+    const struct task *task = &w->program->tasks[t];
+    const struct task_work *work = &w->config->works[t];
+    const struct cost_work *prices = w->config->work;
+    double seconds = work->summed * prices->add + work->updated * prices->update;
+
+    if (task->kind == TASK_SUM_FACTORS || task->kind == TASK_SUM_ROWS)
+        seconds = making_seconds(w, task->bucket);
+    return seconds / task->members * w->slow * w->config->team;
+}
+
+static double release_seconds(const struct walk *w, int t)
+{
+    return w->config->works[t].released * cost_page_seconds(w->config->cluster);
+}
+
+/* Of a computation, for one shard. Layers that lanes make together are not part of it. */
+static double shard_seconds(const struct walk *w, int t)
+{
+    const struct task *task = &w->program->tasks[t];
+    double seconds = 0;
+
+    for (int n = task->first_node; n < task->end_node; n++)
+        seconds += w->config->node_seconds[n];
+    for (int c = 0; c < w->program->once_end; c++) {
+        const struct task *columns = &w->program->tasks[c];
+        const int n = columns->kind == TASK_COLUMNS ? joint_node(w, columns) : -1;
+        if (n >= task->first_node && n < task->end_node)
+            seconds -= w->config->node_seconds[n];
+    }
+    return seconds;
+}
+
+static double once_seconds(const struct walk *w, int t)
+{
+    const struct task *task = &w->program->tasks[t];
+    const int n = task->kind == TASK_COLUMNS ? joint_node(w, task) : -1;
+
+    return n >= 0 ? w->config->node_seconds[n] * w->shards : shard_seconds(w, t);
+}
+
+static void price_net(struct walk *w, int t)
+{
+    const struct cost_link *link = &w->config->cluster->between;
+    const struct task_work *work = &w->config->works[t];
+    const double busy = 1 - link->cpu + link->cpu * w->config->cluster->crowding;
+    const double wire = (work->messages * link->message + work->sent / link->bandwidth) * busy;
+    const double waited_for = work->times > 1 ? 1 / work->times : 1;
+
+    w->nets[w->n_nets++] = (struct net_task){ .task = t,
+                                              .transfer = waited_for * wire,
+                                              .again = (1 - waited_for) * wire };
+}
+
+/* The lane's tasks of a step: the first shard, those that are like each other, the last. */
+static void list_shards(struct walk *w, int shards, bool is_last)
+{
+    for (int t = w->program->once_end; t < w->program->n_tasks; t++) {
+        const struct task *task = &w->program->tasks[t];
+        if (task->place != PLACE_LANE || task->is_on_demand)
+            continue;
+        const double once = is_last ? release_seconds(w, t) : 0;
+        w->items[w->n_items++] =
+            (struct item){ t, (shard_seconds(w, t) * shards + once) * w->slow, is_last };
+    }
+}
+
+static void list_items(struct walk *w)
+{
+    double freed = 0; /* of parameters that inter-node threads bring */
+
+    for (int t = 0; t < w->program->n_tasks; t++) {
+        if (w->program->tasks[t].place == PLACE_NET)
+            freed += release_seconds(w, t);
+    }
+    for (int t = 0; t < w->program->once_end; t++) {
+        if (w->program->tasks[t].place == PLACE_LANE)
+            w->items[w->n_items++] = (struct item){ t, once_seconds(w, t) * w->slow, true };
+    }
+    const bool meet = w->program->n_gathers > 0; /* shards of all lanes go forward together */
+    if (w->shards > 1 && !meet)
+        list_shards(w, 1, false);
+    if (w->shards > 2 && !meet)
+        list_shards(w, w->shards - 2, false);
+    list_shards(w, meet ? w->shards : 1, true);
+    if (w->n_items > 0)
+        w->items[w->n_items - 1].seconds += freed * w->slow;
+}
+
+/* Waits -------------------------------------------------------------------------------------- */
+
+/* ZeRO-3 partitions come on request (exec/hold.h), so the program has no waits for them: once the
+ * last step has updated a bucket it can be requested, and the first computation that reads it
+ * waits. */
+static bool has_parameters(const struct walk *w, const struct task *task, uint32_t step)
+{
+    const struct program *program = w->program;
+
+    if (task->kind == TASK_UNSHARD)
+        return w->done[program->fresh[task->bucket]] >= step;
+    for (int i = 0; i < task->n_accesses && task->place == PLACE_LANE; i++) {
+        const struct access *a = &task->accesses[i];
+        const int unshard = a->memory == MEMORY_PARAM ? program->unshard[a->index] : -1;
+        if (unshard >= 0 && w->done[unshard] <= step)
+            return false;
+    }
+    return true;
+}
+
+static bool is_ready(const struct walk *w, int t, uint32_t step)
+{
+    const struct task *task = &w->program->tasks[t];
+
+    for (int i = 0; i < task->n_waits; i++) {
+        const struct wait *wait = &w->program->waits[task->first_wait + i];
+        if (!wait->by_medium && w->done[wait->task] + wait->is_last_step <= step)
+            return false;
+    }
+    return has_parameters(w, task, step);
+}
+
+/* The lane ----------------------------------------------------------------------------------- */
+
+static int next_sync(const struct walk *w, int t)
+{
+    while (t < w->program->n_tasks && w->program->tasks[t].place != PLACE_LANE_SYNC)
+        t++;
+    return t;
+}
+
+static void begin_step(struct walk *w)
+{
+    w->at = 0;
+    w->sync = next_sync(w, 0);
+}
+
+/* A sum that can run, between computations of the last shard or after them. */
+static bool start_sync(struct walk *w)
+{
+    const bool may = w->at == w->n_items || (w->at > 0 && w->items[w->at - 1].is_last);
+
+    if (!may || w->sync == w->program->n_tasks || !is_ready(w, w->sync, w->step))
+        return false;
+    w->task = w->sync;
+    w->left = w->adding[w->sync];
+    w->ends = true;
+    w->sync = next_sync(w, w->sync + 1);
+    return true;
+}
+
+static bool start_lane(struct walk *w)
+{
+    if (w->task >= 0 || w->step == STEPS)
+        return false;
+    if (start_sync(w))
+        return true;
+    if (w->at == w->n_items || !is_ready(w, w->items[w->at].task, w->step))
+        return false;
+    w->task = w->items[w->at].task;
+    w->left = w->items[w->at].seconds;
+    w->ends = w->items[w->at++].is_last;
+    return true;
+}
+
+static void end_lane(struct walk *w)
+{
+    w->done[w->task] += w->ends;
+    w->task = -1;
+    if (w->at < w->n_items || w->sync < w->program->n_tasks)
+        return;
+    w->ended[w->step++] = w->now;
+    begin_step(w);
+}
+
+/* Inter-node threads ------------------------------------------------------------------------- */
+
+static bool can_send(const struct walk *w, const struct net_task *net)
+{
+    return net->step < STEPS &&
+           (net->stage == STAGE_AGAIN ||
+            (net->stage == STAGE_WAITING && is_ready(w, net->task, net->step)));
+}
+
+static void start_transfer(struct walk *w, struct net_task *net)
+{
+    const bool is_new = net->stage == STAGE_WAITING;
+
+    w->sends = net;
+    w->send_left = is_new ? net->transfer : net->again;
+    net->stage = is_new ? STAGE_TRANSFER : STAGE_AGAIN;
+}
+
+static void start_adding(struct walk *w, struct net_task *net)
+{
+    w->adds = net;
+    w->add_left = w->adding[net->task];
+    net->stage = STAGE_ADDING;
+}
+
+/* The next forward first needs what backward finishes last: from the last task to the first. */
+static bool start_net(struct walk *w)
+{
+    bool any = false;
+
+    for (int i = w->n_nets - 1; i >= 0 && !(w->sends && w->adds); i--) {
+        struct net_task *net = &w->nets[i];
+        if (!w->sends && can_send(w, net)) {
+            start_transfer(w, net);
+            any = true;
+        } else if (!w->adds && net->stage == STAGE_LATENCY && net->latency <= 0) {
+            start_adding(w, net);
+            any = true;
+        }
+    }
+    return any;
+}
+
+static void begin_again(struct net_task *net)
+{
+    net->stage = STAGE_WAITING;
+    net->step++;
+}
+
+static void end_transfer(struct walk *w)
+{
+    struct net_task *net = w->sends;
+    const bool has_messages = w->config->works[net->task].messages > 0;
+
+    w->sends = NULL;
+    if (net->stage == STAGE_AGAIN) {
+        begin_again(net);
+        return;
+    }
+    net->stage = STAGE_LATENCY;
+    net->latency = has_messages ? w->config->cluster->between.latency : 0;
+}
+
+static void end_adding(struct walk *w)
+{
+    struct net_task *net = w->adds;
+
+    w->adds = NULL;
+    w->done[net->task]++;
+    if (net->again > 0)
+        net->stage = STAGE_AGAIN;
+    else
+        begin_again(net);
+}
+
+/* Time --------------------------------------------------------------------------------------- */
+
+/* Of a lane's time, what the threads that add take. */
+static double taken_by(const struct walk *w, const struct net_task *net)
+{
+    return w->program->tasks[net->task].members / w->lanes;
+}
+
+/* How fast the lane's task goes on beside what takes its core. */
+static double lane_rate(const struct walk *w)
+{
+    const double rate = 1 - (w->sends ? w->lost : 0) - (w->adds ? taken_by(w, w->adds) : 0);
+
+    return rate > 1e-9 ? rate : 0;
+}
+
+/* Until something ends; infinite: nothing is under way. */
+static double time_to_next(const struct walk *w)
+{
+    const double rate = lane_rate(w);
+    double next = INFINITY;
+
+    if (w->task >= 0 && (rate > 0 || w->left <= 0))
+        next = w->left > 0 ? w->left / rate : 0;
+    if (w->sends)
+        next = fmin(next, w->send_left);
+    if (w->adds)
+        next = fmin(next, w->add_left);
+    for (int i = 0; i < w->n_nets; i++) {
+        if (w->nets[i].stage == STAGE_LATENCY && w->nets[i].latency > 0)
+            next = fmin(next, w->nets[i].latency);
+    }
+    return fmax(next, 0);
+}
+
+static void advance(struct walk *w, double seconds)
+{
+    const double none = 1e-15;
+
+    w->now += seconds;
+    w->left -= seconds * lane_rate(w);
+    w->send_left -= seconds;
+    w->add_left -= seconds;
+    for (int i = 0; i < w->n_nets; i++)
+        w->nets[i].latency -= seconds;
+    const bool sent = w->sends && w->send_left <= none;
+    const bool added = w->adds && w->add_left <= none;
+    if (w->task >= 0 && w->left <= none)
+        end_lane(w);
+    if (sent)
+        end_transfer(w);
+    if (added)
+        end_adding(w);
+}
+
+static void go_through(struct walk *w)
+{
+    begin_step(w);
+    while (w->step < STEPS) {
+        while (start_net(w) || start_lane(w))
+            continue;
+        const double next = time_to_next(w);
+        BUG_ON(isinf(next)); /* verify.c shows that a program ends */
+        advance(w, next);
+    }
+}
+
+/* All of it ---------------------------------------------------------------------------------- */
+
+static void sum_up(const struct walk *w, struct walk_result *out)
+{
+    struct walk_result result = { 0 };
+
+    for (int i = 0; i < w->n_items; i++)
+        result.compute += w->items[i].seconds;
+    for (int t = 0; t < w->program->n_tasks; t++) {
+        result.bytes += task_bytes(&w->config->works[t]) / w->program->topology.node_ranks;
+        if (w->program->tasks[t].place == PLACE_LANE_SYNC)
+            result.compute += w->adding[t];
+    }
+    for (int i = 0; i < w->n_nets; i++) {
+        result.compute += w->adding[w->nets[i].task] * taken_by(w, &w->nets[i]);
+        result.link += w->nets[i].transfer + w->nets[i].again;
+    }
+    result.seconds = (w->ended[STEPS - 1] - w->ended[STEPS - 3]) / 2;
+    *out = result;
+}
+
+static void prepare(struct walk *w)
+{
+    const struct cost_cluster *cluster = w->config->cluster;
+    const struct lower_topology *topology = &w->program->topology;
+    const double busy = cluster->between.cpu * cluster->crowding;
+
+    w->lanes = topology->lanes * topology->node_ranks;
+    w->slow = cluster->crowding / (cluster->speed * w->config->team);
+    w->lost = busy / (1 - cluster->between.cpu + busy);
+    w->task = -1;
+    for (int t = 0; t < w->program->n_tasks; t++) {
+        w->adding[t] = adding_seconds(w, t);
+        if (w->program->tasks[t].place == PLACE_NET)
+            price_net(w, t);
+    }
+    list_items(w);
+}
+
+static enum status make_room(struct walk *w)
+{
+    const size_t n = (size_t)w->program->n_tasks + 1;
+
+    TRY(mem_alloc(4 * n, sizeof *w->items, &w->items));
+    TRY(mem_alloc(n, sizeof *w->adding, &w->adding));
+    TRY(mem_alloc(n, sizeof *w->done, &w->done));
+    return mem_alloc(n, sizeof *w->nets, &w->nets);
+}
+
+enum status walk_run(const struct walk_config *config, struct walk_result *out)
+{
+    const struct lower_topology *topology = &config->program->topology;
+    const int64_t lanes = (int64_t)topology->nodes * topology->node_ranks * topology->lanes;
+    struct walk w = { .config = config, .program = config->program };
+
+    if (config->work->shards < lanes)
+        return FAIL(STATUS_USAGE, "%lld shards for %lld lanes", (long long)config->work->shards,
+                    (long long)lanes);
+    w.shards = (int)((config->work->shards + lanes - 1) / lanes);
+    enum status status = make_room(&w);
+    if (status == STATUS_OK) {
+        prepare(&w);
+        go_through(&w);
+        sum_up(&w, out);
+    }
+    mem_free(w.items);
+    mem_free(w.adding);
+    mem_free(w.done);
+    mem_free(w.nets);
+    return status;
+}
