@@ -23,7 +23,7 @@
 
 enum { STEPS = 5 };
 
-/* An inter-node task in a step. STAGE_AGAIN: parameters go once more (ZeRO-3), with no hurry. */
+/* An inter-node task in a step. STAGE_AGAIN: parameters go once more (ZeRO-3), before the update. */
 enum stage { STAGE_WAITING, STAGE_TRANSFER, STAGE_LATENCY, STAGE_ADDING, STAGE_AGAIN };
 
 struct net_task {
@@ -52,6 +52,7 @@ struct walk {
     int n_items;
     double *adding; /* seconds that each task adds and updates */
     uint32_t *done; /* steps in which a task is done */
+    uint32_t *here; /* and in which its first transfer is, which computations wait for */
     struct net_task *nets;
     int n_nets;
     /* The lane */
@@ -202,7 +203,7 @@ static bool has_parameters(const struct walk *w, const struct task *task, uint32
     for (int i = 0; i < task->n_accesses && task->place == PLACE_LANE; i++) {
         const struct access *a = &task->accesses[i];
         const int unshard = a->memory == MEMORY_PARAM ? program->unshard[a->index] : -1;
-        if (unshard >= 0 && w->done[unshard] <= step)
+        if (unshard >= 0 && w->here[unshard] <= step)
             return false;
     }
     return true;
@@ -316,8 +317,9 @@ static bool start_net(struct walk *w)
     return any;
 }
 
-static void begin_again(struct net_task *net)
+static void end_task(struct walk *w, struct net_task *net)
 {
+    w->done[net->task]++;
     net->stage = STAGE_WAITING;
     net->step++;
 }
@@ -329,7 +331,7 @@ static void end_transfer(struct walk *w)
 
     w->sends = NULL;
     if (net->stage == STAGE_AGAIN) {
-        begin_again(net);
+        end_task(w, net);
         return;
     }
     net->stage = STAGE_LATENCY;
@@ -341,11 +343,11 @@ static void end_adding(struct walk *w)
     struct net_task *net = w->adds;
 
     w->adds = NULL;
-    w->done[net->task]++;
+    w->here[net->task]++;
     if (net->again > 0)
         net->stage = STAGE_AGAIN;
     else
-        begin_again(net);
+        end_task(w, net);
 }
 
 /* Time --------------------------------------------------------------------------------------- */
@@ -403,16 +405,18 @@ static void advance(struct walk *w, double seconds)
         end_adding(w);
 }
 
-static void go_through(struct walk *w)
+static enum status go_through(struct walk *w)
 {
     begin_step(w);
     while (w->step < STEPS) {
         while (start_net(w) || start_lane(w))
             continue;
         const double next = time_to_next(w);
-        BUG_ON(isinf(next)); /* verify.c shows that a program ends */
+        if (isinf(next)) /* no run begins then, either: verify.c */
+            return FAIL(STATUS_MISMATCH, "tasks of the step wait for each other");
         advance(w, next);
     }
+    return STATUS_OK;
 }
 
 /* All of it ---------------------------------------------------------------------------------- */
@@ -432,7 +436,8 @@ static void sum_up(const struct walk *w, struct walk_result *out)
         result.compute += w->adding[w->nets[i].task] * taken_by(w, &w->nets[i]);
         result.link += w->nets[i].transfer + w->nets[i].again;
     }
-    result.seconds = (w->ended[STEPS - 1] - w->ended[STEPS - 3]) / 2;
+    /* A link that is always busy may have left transfers of these steps for later. */
+    result.seconds = fmax((w->ended[STEPS - 1] - w->ended[STEPS - 3]) / 2, result.link);
     *out = result;
 }
 
@@ -461,6 +466,7 @@ static enum status make_room(struct walk *w)
     TRY(mem_alloc(4 * n, sizeof *w->items, &w->items));
     TRY(mem_alloc(n, sizeof *w->adding, &w->adding));
     TRY(mem_alloc(n, sizeof *w->done, &w->done));
+    TRY(mem_alloc(n, sizeof *w->here, &w->here));
     return mem_alloc(n, sizeof *w->nets, &w->nets);
 }
 
@@ -477,12 +483,14 @@ enum status walk_run(const struct walk_config *config, struct walk_result *out)
     enum status status = make_room(&w);
     if (status == STATUS_OK) {
         prepare(&w);
-        go_through(&w);
-        sum_up(&w, out);
+        status = go_through(&w);
     }
+    if (status == STATUS_OK)
+        sum_up(&w, out);
     mem_free(w.items);
     mem_free(w.adding);
     mem_free(w.done);
+    mem_free(w.here);
     mem_free(w.nets);
     return status;
 }

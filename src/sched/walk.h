@@ -34,7 +34,7 @@ struct walk_result {
     double bytes;   /* that a rank sends, or reads from others */
 };
 
-/* STATUS_USAGE: a lane would have no shard. */
+/* STATUS_USAGE: a lane would have no shard. STATUS_MISMATCH: the program cannot end. */
 MUST_CHECK enum status walk_run(const struct walk_config *config, struct walk_result *out);
 
 #endif /* SCHED_WALK_H */
