@@ -61,6 +61,13 @@ static void take_mean(const float *own, const float *const *others, int n, struc
         out[i] *= part;
 }
 
+/* Parameters of all neighbors came here. */
+static void count_bytes(struct exec *exec, const struct task *task, struct range range)
+{
+    exec->lanes[0].times.bytes +=
+        (int64_t)((size_t)task->peers.count * range.count * sizeof(float));
+}
+
 /* All workers: comm/ sums in place, along the tree over workers -------------------------------- */
 
 static enum status begin_all(struct exec *exec, int number)
@@ -139,6 +146,7 @@ static enum status end_shared(struct exec *exec, int number)
         others[i] = average->slots[task->peers.from[i]].of[average->count % 2];
     }
     take_mean(exec->param, others, task->peers.count, range_of(exec, task), average->out);
+    count_bytes(exec, task, range_of(exec, task));
     return STATUS_OK;
 }
 
@@ -188,6 +196,7 @@ static enum status end_messages(struct exec *exec, int number)
     for (int i = 0; i < task->peers.count; i++)
         others[i] = arrived_from(exec, i);
     take_mean(exec->param, others, task->peers.count, range_of(exec, task), exec->average->out);
+    count_bytes(exec, task, range_of(exec, task));
     return STATUS_OK;
 }
 

@@ -70,7 +70,10 @@ static void print_task(const struct program *program, int t, const struct task_w
     print_number_or_null(out, "table", task->gather);
     print_number_or_null(out, "rail", task->rail);
     strbuf_printf(out, ", \"between\": %s", task->place == PLACE_HOST ? "true" : "false");
-    strbuf_printf(out, ", \"bytes\": %.0f", task_bytes(work));
+    if (task->medium == MEDIUM_SERVER)
+        strbuf_add(out, ", \"bytes\": null");
+    else
+        strbuf_printf(out, ", \"bytes\": %.0f", task_bytes(work));
     strbuf_printf(out, ", \"members\": %d, \"once\": %s, \"nodes\": [%d, %d], \"waits\": [",
                   task->members, task->place != PLACE_LANE || task->is_once ? "true" : "false",
                   task->first_node, task->end_node);

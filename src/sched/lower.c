@@ -515,6 +515,7 @@ static enum status create(const struct graph *graph, struct lowering *l)
     TRY(mem_alloc(1, sizeof *program, &program));
     l->program = program;
     program->topology = l->config->topology;
+    program->workers = l->config->workers;
     program->n_buckets = pass_bucket_count(graph);
     program->norm = program->direction_norm = program->losses = -1;
     for (int b = 0; b < GRAPH_NODE_IN; b++)

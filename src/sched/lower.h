@@ -13,12 +13,6 @@
 #include "pass/pass.h"
 #include "sched/program.h"
 
-/* Workers of a job that train alone and average parameters; count 0: the graph's ranks are none. */
-struct lower_workers {
-    int count, index; /* index: of this one */
-    int nodes;        /* that they are on */
-};
-
 struct lower_config {
     struct lower_topology topology;
     struct lower_workers workers;

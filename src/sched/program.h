@@ -167,8 +167,15 @@ struct lower_topology {
     int rails;      /* ranks of a node that talk to other nodes: its first ones */
 };
 
+/* Workers of a job that train alone and average parameters; count 0: the graph's ranks are none. */
+struct lower_workers {
+    int count, index; /* index: of this one */
+    int nodes;        /* that they are on */
+};
+
 struct program {
     struct lower_topology topology; /* that it was lowered for */
+    struct lower_workers workers;
     int n_tasks, n_waits, n_signals;
     struct task
         *tasks; /* in program order: a task follows the tasks of its step that it waits for */

@@ -11,6 +11,9 @@
  *   all_reduce      compressed sends (N-1) c P to all, who add N
  *   unshard         messages   (N-1)/N P as often as the bucket is read, unless it stays
  *   push, pull      of rows    those that occur: to their owners, and back to all
+ *   average         between steps  P to each neighbor, or 2 (n-1)/n P of n workers
+ *
+ * What goes to servers and comes from them is not known here.
  *
  * A job of several nodes counts bytes of messages alone, as the executor does.
  */
@@ -359,6 +362,22 @@ static struct task_work work_of_net(const struct reading *r, const struct task *
     }
 }
 
+/* Between steps ------------------------------------------------------------------------------ */
+
+/* Averages of workers: with neighbors a worker sends its parameters to each; the mean of all is an
+ * all_reduce in two parts. */
+static struct task_work work_of_average(const struct reading *r, const struct task *task)
+{
+    const double bytes = r->buckets[task->bucket].bytes, n = r->program->workers.count;
+    const double times = task->peers.count > 0 ? task->peers.count : 2 * (n - 1) / n;
+
+    return (struct task_work){
+        .messages = task->peers.count > 0 ? task->peers.count : 2 * (n - 1),
+        .sent = times * bytes,
+        .summed = (task->peers.count > 0 ? task->peers.count : 1) * bytes,
+    };
+}
+
 /* All tasks ---------------------------------------------------------------------------------- */
 
 enum status program_work(const struct program *program, const struct graph *graph,
@@ -375,8 +394,10 @@ enum status program_work(const struct program *program, const struct graph *grap
     read_buckets(r);
     for (int t = 0; t < program->n_tasks; t++) {
         const struct task *task = &program->tasks[t];
-        if (task->is_on_demand || task->medium == MEDIUM_SERVER)
+        if (!task_is_listed(task) || task->medium == MEDIUM_SERVER)
             out[t] = (struct task_work){ 0 };
+        else if (task->place == PLACE_HOST)
+            out[t] = work_of_average(r, task);
         else
             out[t] = task->place == PLACE_NET ? work_of_net(r, task) : work_of_lanes(r, task);
     }

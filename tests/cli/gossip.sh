@@ -146,6 +146,17 @@ for signal in KILL STOP; do
     done
 done
 
+# Eight workers have two neighbors in a ring, and three at 1, 2 and 4: their programs say so in bytes.
+for kind in ring exponential; do
+    "$tutti" graph mlp -n 8 --sync gossip:$kind --after lower --rank 3 --format json >program-$kind.json || complain "graph $kind"
+done
+python3 - <<'PY' || complain "bytes of programs"
+import json, sys
+ring, exponential = ([t for t in json.load(open(f"program-{kind}.json"))["tasks"] if t["between"]] for kind in ("ring", "exponential"))
+ok = "with workers 4, 2" in ring[0]["name"] and "with workers 4, 5, 7" in exponential[0]["name"]
+sys.exit(not (ok and len(ring) == len(exponential) > 1 and all(3 * a["bytes"] == 2 * b["bytes"] > 0 for a, b in zip(ring, exponential))))
+PY
+
 refused 2 'gossip:ring or gossip:exponential' "$tutti" train mlp --sync gossip:star --out never
 refused 2 'gossip:ring or gossip:exponential' "$tutti" train mlp --sync gossip --out never
 refused 2 'strategy gossip works with meet none' "$tutti" train mlp -n 2 --strategy gossip --meet allreduce --out never
