@@ -276,7 +276,7 @@ static struct missing find_missing(const struct exec *exec, int number, uint32_t
     return missing;
 }
 
-/* Who has not come to what a task waits for in a step, or to what that waits for. */
+/* Ranks that a task of a step waits for, directly or through the tasks before it. */
 static struct missing find_behind(const struct exec *exec, int number, uint32_t step)
 {
     const struct task *task = &exec->program->tasks[number];

@@ -109,8 +109,8 @@ struct exec_pipeline {
         ordered; /* one stage alone goes by its schedule, too: so shards of a pipeline are timed */
 };
 
-/* Workers that train alone, each with a private executor, and average their parameters now and then as the graph's
- * nodes worker_mean say (pass/average.c). */
+/* Workers that train alone, each with a private executor. They average their parameters every so many
+ * steps, as the graph's nodes worker_mean say (pass/average.c). */
 struct exec_workers {
     int count, index;  /* index: of this one; count 0: it averages with nobody */
     int nodes;         /* that they are on */
@@ -137,7 +137,7 @@ struct exec_config {
     /* Of parts: joins executors with the same parameters that share the work of an evaluation, which is
      * collective then. Borrowed; NULL: this one does it all. */
     struct comm *evaluators;
-    /* Of parts: workers that average their parameters between steps (exec_average). */
+    /* For parts: workers that average their parameters between steps (exec_average). */
     struct exec_workers workers;
     const struct exec_privacy *privacy; /* borrowed; NULL: none */
     /* Joins the ranks that share layers with this one, by their tp nodes (pass/tensor.c): its rank is
@@ -285,13 +285,13 @@ float *exec_vector(struct exec *exec, int state);
  * there; what the caller has written there since is what the next step or evaluation begins with. */
 MUST_CHECK enum status exec_fetch_params(struct exec *exec);
 void exec_wrote_params(struct exec *exec);
-/* Collective over config.workers, between steps: writes to `out` the average that the graph asks for, a vector
- * like exec_vector's. Where that is the mean of all workers, the parameters of each count `weight` times, and
- * `out` is quickest in memory of comm_share. The executor keeps its own parameters. */
+/* Collective over config.workers, between steps: writes the average that the graph asks for to `out`, a
+ * vector like exec_vector's. The executor keeps its own parameters. In a mean of all workers each
+ * one's parameters count `weight` times, and `out` is fastest in memory of comm_share. */
 MUST_CHECK enum status exec_average(struct exec *exec, float weight, float *out);
-/* Elastic averaging, of an executor whose graph has nodes center_pull. exec_push, before a step: each bucket's
- * parameters are given to `push`, which finds them in exec_vector: `count` elements from `at` on. exec_pull,
- * after it: `pull` is called for each bucket, and may change its parameters there. */
+/* Elastic averaging, for a graph with nodes center_pull. Before a step exec_push calls `push` for each
+ * bucket, whose parameters are `count` elements of exec_vector from `at` on. After the step exec_pull
+ * calls `pull` for each bucket, which may change them. */
 struct exec_center {
     void *arg;
     MUST_CHECK enum status (*push)(void *arg, int bucket, size_t at, size_t count);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* host.c - runs the PLACE_HOST tasks of a step program, between steps: workers that train alone average
- * their parameters, or exchange them with a center on servers.
+/* host.c - runs the PLACE_HOST tasks of a step program, between steps: workers that train alone
+ * average their parameters, or exchange them with a center on servers.
  *
- * Of averages, every task begins before the first is waited for, so that buckets travel together. A row of
- * `rows` is a kind of task on a medium; nothing here knows a strategy.
+ * All tasks of an average begin before the first is waited for, so that buckets travel together. A row
+ * of `rows` is a kind of task on a medium; nothing here knows a strategy.
  *
  * With neighbors in shared memory each worker has two slots of a whole vector, used in turn. It
  * writes the slot of average t (from 1) once its readers are through with average t - 2, which they
@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "exec/state.h"
 
-/* Of a worker, in shared memory: averages whose slot it has written, one counter a bucket. */
+/* A worker's slots in shared memory. `written` counts averages, one counter a bucket. */
 struct slots {
     struct transport_counter *written;
     float *of[2];
@@ -226,7 +226,7 @@ static const struct host_row *row_of(const struct task *task)
     return NULL;
 }
 
-/* The next PLACE_HOST task from `number` on that does this kind; the number of tasks: there is none. */
+/* The next PLACE_HOST task from `number` on that does this kind; n_tasks: there is none. */
 static int next_of(const struct program *program, enum task_kind kind, int number)
 {
     while (number < program->n_tasks && (program->tasks[number].place != PLACE_HOST ||

@@ -252,7 +252,7 @@ static enum status check_batch(const struct json_value *value, const struct fed_
     return at_least("a batch", (double)terms->batch, value->number);
 }
 
-/* Of a participant that tells more samples than it has, as of any other. */
+/* A limit holds for every participant: also for one that tells more samples than it has. */
 static enum status check_samples(const struct json_value *value, const struct fed_terms *terms)
 {
     if (strcmp(terms->weighting, "equal") == 0)

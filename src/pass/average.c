@@ -6,9 +6,9 @@
  *   update   becomes   update -> worker_mean   (pass_average, pass_gossip)
  *                 or   update -> center_pull   (pass_elastic)
  *
- * The new nodes run between steps, every so many of them; in between they hand their input on. When
- * that is is the trainer's business, not the graph's (train/local.c). Offsets of worker_mean say which
- * workers average: all (none), or neighbors.
+ * The new nodes run between steps, every so many of them; in between they hand their input on. The
+ * trainer decides when (train/local.c). Offsets of worker_mean name the neighbors that a worker
+ * averages with; without offsets it averages with all.
  */
 #include <stdio.h>
 

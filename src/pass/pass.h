@@ -16,8 +16,8 @@
 
 enum { PASS_BUCKETS = GRAPH_NODE_IN };
 
-/* With whom a worker of gossip averages: the workers before and behind it, in a ring; or those 1, 2, 4, ...
- * behind it (Ying et al. 2021), so that news are everywhere after log2 of their number. */
+/* Neighbors of a worker of gossip: those before and behind it, in a ring; or those 1, 2, 4, ... behind it
+ * (Ying et al. 2021), so that n workers have mixed after log2(n) steps. */
 enum pass_neighbors { NEIGHBORS_RING, NEIGHBORS_EXPONENTIAL, NEIGHBORS_KINDS };
 extern const char *const pass_neighbors_names[NEIGHBORS_KINDS];
 /* Which workers worker w of so many averages with: w + out[i]. Gives how many. */

@@ -27,7 +27,7 @@ static double bytes_of(const struct value *value)
     return (double)shape_count(&value->shape) * (double)dtype_size(value->dtype);
 }
 
-/* What a value's memory is: past views. */
+/* The value whose memory a view is. */
 static const struct value *root_of(const struct value *value)
 {
     while (value->maker && value->maker->op->is_view)
@@ -98,7 +98,7 @@ static void read_forward(struct reader *reader, const struct node *node, int lay
     }
 }
 
-/* What stands for a gradient between machines: factors, or ids and rows. */
+/* Factors, or ids and rows, go between machines in place of a gradient. */
 static void read_sum(struct reader *reader, const struct node *node, double seconds)
 {
     double bytes = 0;
@@ -240,7 +240,7 @@ void cost_guess(const struct graph *graph, const struct cost_rates *rates, doubl
     }
 }
 
-/* Of a table those rows are updated that are looked up; of a product of factors, everything. */
+/* A table's update covers the rows that are looked up; that of a product of factors covers all. */
 void cost_guess_updates(const struct graph *graph, const struct cost_rates *rates,
                         int64_t shards, int n_states, double *node_seconds)
 {

@@ -96,8 +96,7 @@ double cost_page_seconds(const struct cost_cluster *cluster);
 
 /* Choices -------------------------------------------------------------------------------- */
 
-/* Of a tensor split: what one rank has of the work and of the parameters, and what a shard's
- * exchanges between the ranks are. */
+/* A tensor split: one rank's share of work and parameters, and a shard's exchanges between ranks. */
 struct cost_sharing {
     double forward, backward, params; /* shares */
     double sums, bytes;               /* exchanges, and what they carry, forward and backward */

@@ -160,7 +160,7 @@ static void fill_piece(const struct grid *grid, int piece, struct cost_estimate 
                              shards * sum.reduced * (choice->tp - 1) / choice->tp);
 }
 
-/* Of the stage that has most. */
+/* The memory of the stage that needs most. */
 static void set_grid_memory(const struct grid *grid, struct cost_estimate *out)
 {
     const struct cost_work *work = grid->work;

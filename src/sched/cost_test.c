@@ -164,8 +164,8 @@ static void test_what_is_no_split_is_refused(void)
     CHECK_MESSAGE("2 shards for 4 copies");
 }
 
-/* Of steps of a second: servers that wait add what all push; an exchange now and then costs its
- * share. */
+/* A step takes a second. Servers that wait add the pushes of all workers; an exchange every so many
+ * steps costs its share. */
 static void test_workers_that_train_alone_pay_for_their_exchange(void)
 {
     struct cost_layer layers[LAYERS];

@@ -35,7 +35,7 @@ struct task *lower_add(struct lowering *l, enum task_kind kind, enum task_medium
 int lower_number(const struct lowering *l, const struct task *task);
 /* One rail alone runs it. */
 void lower_give_to_rail(struct task *task, int rail);
-/* What a task reads and writes; once, however often it is added. */
+/* Adds memory that a task reads or writes; an access that is there already is not added again. */
 void lower_add_access(struct task *task, struct access access);
 void lower_touch(struct task *task, enum memory_kind memory, int index, enum reach reach,
                  enum partition partition, bool is_write);

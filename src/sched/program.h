@@ -113,8 +113,7 @@ struct access {
 /* A stage of a pipeline may read and write every bucket in one task. */
 enum { TASK_ACCESSES = 2 * GRAPH_NODE_IN + 2 * GRAPH_IN + 8 };
 
-/* TASK_AVERAGE with some workers: entry i of `from` is a worker whose parameters come here, entry i of
- * `to` one that gets those of this worker. */
+/* TASK_AVERAGE with some workers: from[i] sends its parameters here, to[i] gets those of this worker. */
 struct task_peers {
     int count; /* 0: all workers */
     int from[ATTR_OFFSETS], to[ATTR_OFFSETS];

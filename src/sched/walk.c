@@ -34,7 +34,7 @@ struct net_task {
     uint32_t step;
 };
 
-/* What a lane runs of a step, in order. */
+/* A part of a step that a lane runs, in order. */
 struct item {
     int task;
     double seconds;
@@ -83,7 +83,7 @@ static int joint_node(const struct walk *w, const struct task *task)
     return -1;
 }
 
-/* What the shards of all lanes add to a gradient that is made from their records. */
+/* Seconds to make a gradient from the records of all lanes' shards. */
 static double making_seconds(const struct walk *w, int bucket)
 {
     const struct graph *graph = w->config->graph;
@@ -116,7 +116,7 @@ static double release_seconds(const struct walk *w, int t)
     return w->config->works[t].released * cost_page_seconds(w->config->cluster);
 }
 
-/* Of a computation, for one shard. Layers that lanes make together are not part of it. */
+/* Seconds of a computation for one shard, without layers that lanes make together. */
 static double shard_seconds(const struct walk *w, int t)
 {
     const struct task *task = &w->program->tasks[t];
@@ -352,7 +352,7 @@ static void end_adding(struct walk *w)
 
 /* Time --------------------------------------------------------------------------------------- */
 
-/* Of a lane's time, what the threads that add take. */
+/* The share of a lane's time that adding threads take. */
 static double taken_by(const struct walk *w, const struct net_task *net)
 {
     return w->program->tasks[net->task].members / w->lanes;

@@ -135,7 +135,7 @@ static void test_pages_that_are_given_back_have_a_price(void)
     release(&less);
 }
 
-/* What shards of all lanes add to a table's gradient is shared out among the lanes of a node. */
+/* The lanes of a node share the work of making a table's gradient. */
 static void test_making_a_gradient_of_rows_is_shared_out(void)
 {
     const struct lower_config one = nodes_of(1, 4, 1), two = nodes_of(2, 2, 1);

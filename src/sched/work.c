@@ -13,7 +13,7 @@
  *   push, pull      of rows    those that occur: to their owners, and back to all
  *   average         between steps  P to each neighbor, or 2 (n-1)/n P of n workers
  *
- * What goes to servers and comes from them is not known here.
+ * Bytes to and from servers are not known here.
  *
  * A job of several nodes counts bytes of messages alone, as the executor does.
  */
@@ -116,7 +116,7 @@ static double width_of(const struct node *sum)
     return (double)dy->dim[dy->rank - 1];
 }
 
-/* Of a first layer whose columns lanes compute, x goes to all; else weights go to all. */
+/* If lanes compute columns of a first layer, x goes to all lanes; else the weights do. */
 static double factors_read(const struct reading *r, const struct task *task,
                            const struct node *sum)
 {

@@ -10,7 +10,7 @@
 
 #include "sched/program.h"
 
-/* Of one step, by all members of the task on one node. */
+/* In one step, by all members of the task on one node. */
 struct task_work {
     double messages; /* that a rail sends to other nodes */
     double sent;     /* bytes to other nodes; of PLACE_LANE tasks to other ranks */
@@ -32,7 +32,7 @@ struct work_config {
 MUST_CHECK enum status program_work(const struct program *program, const struct graph *graph,
                                     const struct work_config *config, struct task_work *out);
 
-/* What exec_times.bytes counts of it, over the ranks of a node. */
+/* The bytes that exec_times.bytes counts, over the ranks of a node. */
 static inline double task_bytes(const struct task_work *work)
 {
     return work->sent + work->read;

@@ -51,7 +51,7 @@ static struct lower_topology topology_of(const struct planner *p,
 
 /* Graph and program ------------------------------------------------------------------------- */
 
-/* What a row's step follows from; rows with the same one are walked once. */
+/* A row's step follows from its key; rows with the same key are walked once. */
 static struct planner_key key_of(const struct planner *p, const struct forecast_row *row,
                                  const struct planner_work *w, int64_t shards)
 {

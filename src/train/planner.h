@@ -45,7 +45,7 @@ struct planner_shared {
     struct cost_sharing sharing;
 };
 
-/* What a step of ranks that all have the whole model follows from. */
+/* The key of a step of ranks that all have the whole model: its prediction follows from it. */
 struct planner_key {
     const struct pass *const *passes; /* NULL: those that the timed graph has had */
     const struct planner_work *w;

@@ -46,7 +46,7 @@ bool job_has_places(const struct job *job);
 /* The step program of a rank, as `tutti train` would run it; the caller owns it. Strategies that measure
  * first (parallax without --tables, --rails auto) are taken as they begin. */
 MUST_CHECK enum status job_lower(struct job *job, int64_t rank, struct program **out);
-/* What its tasks move: out[program->n_tasks], for a program of job_lower. */
+/* The work of its tasks: out[program->n_tasks], for a program of job_lower. */
 struct task_work;
 MUST_CHECK enum status job_task_work(const struct job *job, const struct program *program,
                                      struct task_work *out);
