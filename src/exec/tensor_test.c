@@ -94,11 +94,11 @@ static enum status make_graph(const struct job *job, int index, bool training,
         .tensor = { .count = axes.tp, .index = index, .sequence = setup->sequence },
         .optim = job->optim,
     };
-    const struct strategy *strategy = strategy_find(axes.dp > 1 ? "mirrored" : "single");
+    const char *name = axes.dp == 1 ? "single" : setup->zero > 0 ? "zero" : "mirrored";
 
     TRY(build(setup, training, out));
     const enum status status =
-        pass_run(*out, training ? strategy->passes : pass_evaluation, &config, NULL);
+        pass_run(*out, training ? strategy_find(name)->passes : pass_evaluation, &config, NULL);
     if (status != STATUS_OK)
         graph_destroy(*out);
     return status;
