@@ -37,8 +37,8 @@ static void encode(const struct schema *schema, const struct cells *cells)
 
     BUG_ON(mem_alloc(3 * columns, sizeof *row, &row) != STATUS_OK);
     BUG_ON(mem_alloc(columns, sizeof *at, &at) != STATUS_OK);
-    BUG_ON(mem_alloc((size_t)schema_features(schema), sizeof *features, &features) !=
-           STATUS_OK);
+    const int64_t n_features = schema_features(schema);
+    BUG_ON(mem_alloc((size_t)n_features, sizeof *features, &features) != STATUS_OK);
     const size_t count = (size_t)schema_statistics(schema);
     BUG_ON(mem_alloc(count, sizeof *sums, &sums) != STATUS_OK);
     mean = row + columns;
@@ -58,7 +58,7 @@ static void encode(const struct schema *schema, const struct cells *cells)
                 continue;
             }
             schema_encode(schema, row, mean, factor, features);
-            for (int64_t f = 0; f < schema_features(schema); f++)
+            for (int64_t f = 0; f < n_features; f++)
                 BUG_ON(!isfinite(features[f]));
         }
         schema_scales(schema, sums, mean, factor);
