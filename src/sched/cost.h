@@ -142,9 +142,9 @@ MUST_CHECK enum status cost_predict_grid(const struct cost_work *work,
 void cost_memory(const struct cost_work *work, const struct cost_cluster *cluster,
                  const struct cost_choice *choice, struct cost_estimate *out);
 
-/* Workers that train alone: to out->seconds of their own step adds the exchange with servers, or
- * the mean of all, by its bytes and the interval; sets out->bytes. No tasks yet, so no dependencies
- * either: nothing of it is hidden. */
+/* Workers that train alone: adds to out->seconds of their own step the exchange with servers, with
+ * neighbors or with all workers, by its bytes and the interval; sets out->bytes. Nothing of an exchange
+ * is hidden, as its tasks run between steps; servers' tasks are not walked. */
 void cost_exchange(const struct cost_work *work, const struct cost_cluster *cluster,
                    const struct cost_choice *choice, struct cost_estimate *out);
 
