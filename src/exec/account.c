@@ -37,7 +37,8 @@ enum { LATER_NS = 200 * 1000 * 1000 };
 /* Arrivals at a counter: of this node's lanes, then of its ranks' inter-node threads. */
 static size_t slots(const struct exec *exec)
 {
-    return (size_t)(exec->all_lanes + transport_node_size(exec->transport, exec->node));
+    return (size_t)(exec->topology.all_lanes +
+                    transport_node_size(exec->transport, exec->topology.node));
 }
 
 size_t account_bytes(const struct exec *exec)
@@ -47,7 +48,7 @@ size_t account_bytes(const struct exec *exec)
 
 static struct arrival *arrivals_at(const struct exec *exec, int task)
 {
-    return (struct arrival *)exec->arrivals +
+    return (struct arrival *)exec->account.arrivals +
            (size_t)exec->program->tasks[task].signal * slots(exec);
 }
 
@@ -67,14 +68,14 @@ static void increment(struct exec *exec, int task)
 
 void lane_signal(struct lane *lane, int task)
 {
-    note_arrival(arrivals_at(lane->exec, task) + lane->number, lane->exec->rank);
+    note_arrival(arrivals_at(lane->exec, task) + lane->number, lane->exec->topology.rank);
     increment(lane->exec, task);
 }
 
 static struct arrival *arrival_of_wire(const struct exec *exec, int task)
 {
-    const int first = transport_node_first(exec->transport, exec->node);
-    return arrivals_at(exec, task) + exec->all_lanes + (exec->rank - first);
+    const int first = transport_node_first(exec->transport, exec->topology.node);
+    return arrivals_at(exec, task) + exec->topology.all_lanes + (exec->topology.rank - first);
 }
 
 void net_signal(struct exec *exec, int task, int rank)
@@ -97,10 +98,10 @@ static void name_bucket(const struct exec *exec, int b, char out[ACCOUNT_NAME])
     const char *first = NULL;
     int count = 0;
 
-    for (int i = 0; i < exec->n_params; i++) {
-        if (plan_bucket_of(exec->params[i]->flat) != b)
+    for (int i = 0; i < exec->model.count; i++) {
+        if (plan_bucket_of(exec->model.params[i]->flat) != b)
             continue;
-        first = first ? first : exec->params[i]->name;
+        first = first ? first : exec->model.params[i]->name;
         count++;
     }
     if (count > 1)
@@ -111,23 +112,24 @@ static void name_bucket(const struct exec *exec, int b, char out[ACCOUNT_NAME])
 
 enum status account_create(struct exec *exec)
 {
-    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *exec->bucket_names,
-                  &exec->bucket_names));
-    TRY(mem_alloc((size_t)exec->ranks, sizeof *exec->rank_names, &exec->rank_names));
-    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *exec->reduce_names,
-                  &exec->reduce_names));
-    for (int b = 0; b < exec->buckets.count; b++) {
-        name_bucket(exec, b, exec->bucket_names[b]);
-        (void)snprintf(exec->reduce_names[b], ACCOUNT_NAME, "reduce_scatter of %.76s",
-                       exec->bucket_names[b]);
+    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *exec->account.bucket_names,
+                  &exec->account.bucket_names));
+    TRY(mem_alloc((size_t)exec->topology.ranks, sizeof *exec->account.rank_names,
+                  &exec->account.rank_names));
+    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *exec->account.reduce_names,
+                  &exec->account.reduce_names));
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        name_bucket(exec, b, exec->account.bucket_names[b]);
+        (void)snprintf(exec->account.reduce_names[b], ACCOUNT_NAME, "reduce_scatter of %.76s",
+                       exec->account.bucket_names[b]);
     }
-    for (int r = 0; r < exec->ranks; r++)
-        (void)snprintf(exec->rank_names[r], sizeof *exec->rank_names, "rank %d",
+    for (int r = 0; r < exec->topology.ranks; r++)
+        (void)snprintf(exec->account.rank_names[r], sizeof *exec->account.rank_names, "rank %d",
                        transport_job_rank(exec->transport, r));
-    for (int i = 0; i < exec->n_lanes; i++) {
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
         char name[32];
         (void)snprintf(name, sizeof name, "lane %d", i);
-        TRY(mem_alloc((size_t)exec->ranks, sizeof *exec->lanes[i].waited_for,
+        TRY(mem_alloc((size_t)exec->topology.ranks, sizeof *exec->lanes[i].waited_for,
                       &exec->lanes[i].waited_for));
         TRY(trace_add_row(exec->config.trace, name, 0, &exec->lanes[i].trace));
     }
@@ -136,11 +138,11 @@ enum status account_create(struct exec *exec)
 
 void account_destroy(struct exec *exec)
 {
-    for (int i = 0; exec->lanes && i < exec->n_lanes; i++)
+    for (int i = 0; exec->lanes && i < exec->topology.n_lanes; i++)
         mem_free(exec->lanes[i].waited_for);
-    mem_free(exec->bucket_names);
-    mem_free(exec->reduce_names);
-    mem_free(exec->rank_names);
+    mem_free(exec->account.bucket_names);
+    mem_free(exec->account.reduce_names);
+    mem_free(exec->account.rank_names);
 }
 
 /* Communication that is hidden ------------------------------------------------------------ */
@@ -176,9 +178,9 @@ void lane_begin_step(struct lane *lane)
     lane->step_began = clock_ns();
     lane->step_times = lane->times;
     lane->computes = true;
-    overlap_enter(&lane->exec->overlap, lane->step_began);
+    overlap_enter(&lane->exec->account.overlap, lane->step_began);
     if (lane->trace)
-        lane->trace->step = lane->exec->step;
+        lane->trace->step = lane->exec->now.step;
 }
 
 void lane_end_step(struct lane *lane)
@@ -187,14 +189,14 @@ void lane_end_step(struct lane *lane)
     const int64_t now = clock_ns();
 
     lane->computes = false;
-    overlap_leave(&lane->exec->overlap, now);
+    overlap_leave(&lane->exec->account.overlap, now);
     const int64_t other = lane->times.comm - before->comm + (lane->times.wait - before->wait);
     lane->times.compute += now - lane->step_began - other;
 }
 
 struct span lane_begin_comm(struct lane *lane)
 {
-    struct overlap *overlap = &lane->exec->overlap;
+    struct overlap *overlap = &lane->exec->account.overlap;
     const int64_t now = clock_ns();
 
     overlap_leave(overlap, now);
@@ -203,7 +205,7 @@ struct span lane_begin_comm(struct lane *lane)
 
 void lane_end_comm(struct lane *lane, struct span span, const char *name, const char *of)
 {
-    struct overlap *overlap = &lane->exec->overlap;
+    struct overlap *overlap = &lane->exec->account.overlap;
     const int64_t now = clock_ns();
 
     lane->times.comm += now - span.begin;
@@ -219,7 +221,7 @@ static int last_at(const struct exec *exec, int task)
 {
     struct arrival *all = arrivals_at(exec, task);
     int64_t latest = 0;
-    int last = exec->rank;
+    int last = exec->topology.rank;
 
     for (size_t i = 0; i < slots(exec); i++) {
         const int64_t at = atomic_load_explicit(&all[i].at, memory_order_relaxed);
@@ -261,14 +263,15 @@ static struct missing find_missing(const struct exec *exec, int number, uint32_t
     struct missing missing = { 0 };
     int last = -1;
 
-    for (int l = 0; task->place != PLACE_NET && l < exec->all_lanes; l += task->stride) {
-        const int rank = (exec->first_lane + l) / exec->n_lanes;
+    for (int l = 0; task->place != PLACE_NET && l < exec->topology.all_lanes;
+         l += task->stride) {
+        const int rank = (exec->topology.first_lane + l) / exec->topology.n_lanes;
         if (!has_come(&all[l], rounds) && rank != last)
             add_missing(&missing, last = rank, false);
     }
     const int first = task->rail < 0 ? 0 : task->rail;
     for (int w = 0; task->place == PLACE_NET && w < task->members && missing.count == 0; w++) {
-        const struct arrival *wire = &all[exec->all_lanes + first + w];
+        const struct arrival *wire = &all[exec->topology.all_lanes + first + w];
         const int rank = atomic_load_explicit(&wire->awaits, memory_order_relaxed);
         if (!has_come(wire, rounds))
             add_missing(&missing, rank, true);
@@ -315,8 +318,8 @@ static const char *updated_bucket(const struct exec *exec, int task)
     for (int b = 0; b < program->n_buckets; b++) {
         if (task == program->fresh[b] || task == program->unshard[b] ||
             (task == program->losses &&
-             !exec_task_is_done(exec, program->fresh[b], exec->steps)))
-            return exec->bucket_names[b];
+             !exec_task_is_done(exec, program->fresh[b], exec->now.steps)))
+            return exec->account.bucket_names[b];
     }
     return NULL;
 }
@@ -334,7 +337,7 @@ static enum status name_missing(struct exec *exec, int task, struct missing miss
                    "rank %d%s has not come to %s%s%s at step %llu: the others waited for %.15g "
                    "s (--stall-timeout)",
                    transport_job_rank(exec->transport, missing.first), more, what,
-                   bucket ? ", " : "", bucket ? bucket : "", (unsigned long long)exec->step,
+                   bucket ? ", " : "", bucket ? bucket : "", (unsigned long long)exec->now.step,
                    exec->config.stall_timeout);
     transport_abort(exec->transport, text);
     return transport_check(exec->transport);
@@ -372,33 +375,34 @@ enum status exec_wait_until(struct exec *exec, struct lane *lane, int task, uint
     if (transport_reached(exec_counter(exec, task), target))
         return STATUS_OK;
     if (lane == exec->lanes)
-        transport_note(exec->transport, exec->step, what);
+        transport_note(exec->transport, exec->now.step, what);
     const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
     if (lane->computes)
-        overlap_leave(&exec->overlap, begin);
+        overlap_leave(&exec->account.overlap, begin);
     const enum status status = wait_or_name(exec, task, target, what);
     const int64_t end = clock_ns();
     if (lane->computes)
-        overlap_enter(&exec->overlap, end);
+        overlap_enter(&exec->account.overlap, end);
     lane->times.wait += end - begin;
     if (status != STATUS_OK)
         return status;
     const int last = last_at(exec, task);
     lane->waited_for[last] += end - begin;
-    trace_end(lane->trace, traced, TRACE_WAIT, what, exec->rank_names[last]);
+    trace_end(lane->trace, traced, TRACE_WAIT, what, exec->account.rank_names[last]);
     return STATUS_OK;
 }
 
 enum status exec_wait(struct exec *exec, struct lane *lane, int task, const char *what)
 {
-    return exec_wait_until(exec, lane, task, exec_target(exec, task, exec->steps), what);
+    return exec_wait_until(exec, lane, task, exec_target(exec, task, exec->now.steps), what);
 }
 
 enum status exec_wait_last(struct exec *exec, struct lane *lane, int task, const char *what)
 {
     if (task < 0) /* an executor without steps has no such task */
         return STATUS_OK;
-    return exec_wait_until(exec, lane, task, exec_target(exec, task, exec->steps - 1), what);
+    return exec_wait_until(exec, lane, task, exec_target(exec, task, exec->now.steps - 1),
+                           what);
 }
 
 enum status exec_wait_for_stage(struct lane *lane, struct transport_request *request, int stage)
@@ -412,11 +416,11 @@ enum status exec_wait_for_stage(struct lane *lane, struct transport_request *req
         return STATUS_OK;
     const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
     if (lane->computes)
-        overlap_leave(&exec->overlap, begin);
+        overlap_leave(&exec->account.overlap, begin);
     const enum status status = transport_wait_for(transport, request, "the pipeline");
     const int64_t end = clock_ns();
     if (lane->computes)
-        overlap_enter(&exec->overlap, end);
+        overlap_enter(&exec->account.overlap, end);
     lane->times.wait += end - begin;
     lane->times.bubble += end - begin;
     trace_end(lane->trace, traced, TRACE_WAIT, "bubble", pipe_stage_name(exec, stage));
@@ -432,7 +436,7 @@ struct exec_times exec_times(const struct exec *exec)
                                 .wire_hidden = (double)wire.hidden * 1e-9,
                                 .bytes = (double)wire.bytes };
 
-    for (int i = 0; i < exec->n_lanes; i++) {
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
         const struct times *times = &exec->lanes[i].times;
         total.compute += (double)times->compute * 1e-9;
         total.comm += (double)times->comm * 1e-9;
@@ -447,9 +451,9 @@ struct exec_times exec_times(const struct exec *exec)
 
 void exec_waited_for(const struct exec *exec, double *out)
 {
-    for (int r = 0; r < exec->ranks; r++) {
+    for (int r = 0; r < exec->topology.ranks; r++) {
         out[r] = 0;
-        for (int i = 0; i < exec->n_lanes; i++)
+        for (int i = 0; i < exec->topology.n_lanes; i++)
             out[r] += (double)exec->lanes[i].waited_for[r] * 1e-9;
     }
 }
@@ -457,9 +461,9 @@ void exec_waited_for(const struct exec *exec, double *out)
 void exec_reset_times(struct exec *exec)
 {
     net_forget_times(exec);
-    for (int i = 0; i < exec->n_lanes; i++) {
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
         exec->lanes[i].times = (struct times){ 0 };
-        for (int r = 0; r < exec->ranks; r++)
+        for (int r = 0; r < exec->topology.ranks; r++)
             exec->lanes[i].waited_for[r] = 0;
     }
 }

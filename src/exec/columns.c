@@ -24,18 +24,18 @@ enum { GRAIN = 16 /* columns: a line of memory */ };
 
 enum status columns_find(struct exec *exec, int bucket)
 {
-    struct factored *f = &exec->factored[bucket];
+    struct factored *f = &exec->layout.factored[bucket];
 
-    if (exec->nodes > 1) /* the other nodes' samples are not here in forward */
+    if (exec->topology.nodes > 1) /* the other nodes' samples are not here in forward */
         return STATUS_OK;
     f->forward = lower_column_layer(exec->config.train, bucket);
     if (!f->forward)
         return STATUS_OK;
     const struct value *y = f->forward->out[0];
-    exec->has_columns = true;
+    exec->layout.has_columns = true;
     TRY(exec_place_factor(exec, y, bucket, &f->y));
-    for (int i = 0; i < exec->factors.count; i++) /* it may be the next layer's x, too */
-        exec->factors.item[i].is_joint |= exec->factors.item[i].value == y;
+    for (int i = 0; i < exec->layout.factors.count; i++) /* it may be the next layer's x, too */
+        exec->layout.factors.item[i].is_joint |= exec->layout.factors.item[i].value == y;
     return STATUS_OK;
 }
 
@@ -43,13 +43,14 @@ enum status columns_create(struct lane *lane)
 {
     const struct exec *exec = lane->exec;
 
-    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *lane->columns, &lane->columns));
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const struct factored *f = &exec->factored[b];
+    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *lane->columns,
+                  &lane->columns));
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        const struct factored *f = &exec->layout.factored[b];
         struct columns *own = &lane->columns[b];
         if (!f->forward)
             continue;
-        const int64_t grains = (f->n + GRAIN - 1) / GRAIN, lanes = exec->all_lanes;
+        const int64_t grains = (f->n + GRAIN - 1) / GRAIN, lanes = exec->topology.all_lanes;
         const int64_t end = (lane->number + 1) * grains / lanes * GRAIN;
         own->first = lane->number * grains / lanes * GRAIN;
         own->stride = end - own->first;
@@ -57,8 +58,9 @@ enum status columns_create(struct lane *lane)
         if (own->count == 0)
             continue;
         const size_t floats = (size_t)(f->k * own->stride);
-        TRY(mem_alloc((size_t)(1 + exec->n_states) * floats, sizeof(float), &own->param));
-        for (int i = 0; i < exec->n_states; i++)
+        TRY(mem_alloc((size_t)(1 + exec->layout.n_states) * floats, sizeof(float),
+                      &own->param));
+        for (int i = 0; i < exec->layout.n_states; i++)
             own->state[i] = own->param + (size_t)(1 + i) * floats;
     }
     return STATUS_OK;
@@ -66,7 +68,7 @@ enum status columns_create(struct lane *lane)
 
 void columns_destroy(struct lane *lane)
 {
-    for (int b = 0; lane->columns && b < lane->exec->buckets.count; b++)
+    for (int b = 0; lane->columns && b < lane->exec->layout.buckets.count; b++)
         mem_free(lane->columns[b].param);
     mem_free(lane->columns);
 }
@@ -77,12 +79,13 @@ static void move_columns(struct lane *lane, int b, bool back)
     struct exec *exec = lane->exec;
     const struct columns *own = &lane->columns[b];
 
-    for (int i = -1; i < exec->n_states && own->count > 0; i++) {
-        float *flat =
-            (i < 0 ? exec->param : exec->state[i]) + exec->buckets.begin[b] + own->first;
+    for (int i = -1; i < exec->layout.n_states && own->count > 0; i++) {
+        float *flat = (i < 0 ? exec->memory.param : exec->memory.state[i]) +
+                      exec->layout.buckets.begin[b] + own->first;
         float *mine = i < 0 ? own->param : own->state[i];
-        for (int64_t r = 0; r < exec->factored[b].k; r++) {
-            float *whole = flat + r * exec->factored[b].n, *part = mine + r * own->stride;
+        for (int64_t r = 0; r < exec->layout.factored[b].k; r++) {
+            float *whole = flat + r * exec->layout.factored[b].n,
+                  *part = mine + r * own->stride;
             memcpy(back ? whole : part, back ? part : whole,
                    (size_t)own->count * sizeof(float));
         }
@@ -91,8 +94,8 @@ static void move_columns(struct lane *lane, int b, bool back)
 
 void columns_return(struct exec *exec)
 {
-    for (int i = 0; i < exec->n_lanes && exec->columns_taken; i++) {
-        for (int b = 0; b < exec->buckets.count; b++)
+    for (int i = 0; i < exec->topology.n_lanes && exec->columns_taken; i++) {
+        for (int b = 0; b < exec->layout.buckets.count; b++)
             move_columns(&exec->lanes[i], b, true);
     }
     exec->columns_taken = false;
@@ -101,8 +104,8 @@ void columns_return(struct exec *exec)
 static struct kernel_columns columns_of(const struct exec *exec, int b,
                                         const struct columns *own)
 {
-    const struct factored *f = &exec->factored[b];
-    const float *bias = exec->param + exec->buckets.begin[b] + f->bias;
+    const struct factored *f = &exec->layout.factored[b];
+    const float *bias = exec->memory.param + exec->layout.buckets.begin[b] + f->bias;
 
     return (struct kernel_columns){
         .k = f->k,
@@ -120,8 +123,8 @@ size_t columns_scratch(const struct exec *exec)
     const int64_t shards = exec->config.shards;
     size_t most = 0;
 
-    for (int b = 0; b < exec->buckets.count && exec->config.batch > 0; b++) {
-        const struct factored *f = &exec->factored[b];
+    for (int b = 0; b < exec->layout.buckets.count && exec->config.batch > 0; b++) {
+        const struct factored *f = &exec->layout.factored[b];
         const struct kernel_columns largest = { .m = (exec->config.batch + shards - 1) / shards,
                                                 .k = f->k,
                                                 .columns = f->n };
@@ -136,13 +139,13 @@ size_t columns_scratch(const struct exec *exec)
 static void run_columns(struct lane *lane, int b)
 {
     const struct exec *exec = lane->exec;
-    const struct factored *f = &exec->factored[b];
+    const struct factored *f = &exec->layout.factored[b];
     const struct columns *own = &lane->columns[b];
     struct kernel_columns columns = columns_of(exec, b, own);
     const int64_t begin = trace_begin(lane->trace);
 
-    for (int64_t v = 0; v < exec->shards; v++) {
-        char *record = exec->records + (size_t)v * exec->record;
+    for (int64_t v = 0; v < exec->topology.shards; v++) {
+        char *record = exec->memory.records + (size_t)v * exec->layout.record;
         columns.m = exec_samples(exec, v).rows;
         columns.x = (const float *)(record + f->x);
         columns.y = (float *)(record + f->y) + own->first;

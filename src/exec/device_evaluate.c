@@ -9,7 +9,7 @@ enum { PICKS_END = PICKS_AT + (EVAL_ROWS * sizeof(struct pick) + ALIGN - 1) / AL
 void device_read_samples(struct lane *lane, const int64_t *index, int64_t rows,
                          const int64_t length[SOURCE_SEQUENCES])
 {
-    const struct source *source = lane->exec->eval_data;
+    const struct source *source = lane->exec->eval.data;
     struct device_samples *eval = &lane->exec->device->eval;
 
     eval->picked = device_kept(lane->exec, source) ? source : NULL;

@@ -8,24 +8,24 @@ static enum status move(const struct exec *exec, int from, int to, float *data, 
 {
     if (count == 0 || from == to)
         return STATUS_OK;
-    if (exec->rank == from)
+    if (exec->topology.rank == from)
         return comm_send(exec->config.comm, to, data, count * sizeof *data);
-    if (exec->rank == to)
+    if (exec->topology.rank == to)
         return comm_receive(exec->config.comm, from, data, count * sizeof *data);
     return STATUS_OK;
 }
 
 enum status device_publish(struct exec *exec, int b, int what)
 {
-    const size_t at = (size_t)exec->buckets.begin[b];
-    const size_t count = (size_t)exec->buckets.begin[b + 1] - at;
+    const size_t at = (size_t)exec->layout.buckets.begin[b];
+    const size_t count = (size_t)exec->layout.buckets.begin[b + 1] - at;
 
-    for (int node = 1; node < exec->nodes; node++) {
+    for (int node = 1; node < exec->topology.nodes; node++) {
         const int to = transport_node_first(exec->transport, node);
         if (what & EXEC_PARAMS)
-            TRY(move(exec, 0, to, exec->param + at, count));
-        for (int i = 0; i < exec->n_states && what & EXEC_STATES; i++)
-            TRY(move(exec, 0, to, exec->state[i] + at, count));
+            TRY(move(exec, 0, to, exec->memory.param + at, count));
+        for (int i = 0; i < exec->layout.n_states && what & EXEC_STATES; i++)
+            TRY(move(exec, 0, to, exec->memory.state[i] + at, count));
     }
     return STATUS_OK;
 }
@@ -35,8 +35,8 @@ static struct device_part part_of_bucket(const struct exec *exec, int b,
                                          const struct device_stretch *stretch, int r)
 {
     const struct device_part part = ranks_part(exec, stretch, r);
-    const size_t first = (size_t)exec->buckets.begin[b];
-    const size_t last = (size_t)exec->buckets.begin[b + 1];
+    const size_t first = (size_t)exec->layout.buckets.begin[b];
+    const size_t last = (size_t)exec->layout.buckets.begin[b + 1];
     const size_t begin = part.at > first ? part.at : first;
     const size_t end = part.at + part.count < last ? part.at + part.count : last;
 
@@ -53,8 +53,8 @@ static enum status collect_from(struct exec *exec, int b, int node)
         for (int r = from; r < end; r++) {
             const struct device_part part =
                 part_of_bucket(exec, b, &exec->device->stretches[s], r);
-            for (int i = 0; i < exec->n_states; i++)
-                TRY(move(exec, from, 0, exec->state[i] + part.at, part.count));
+            for (int i = 0; i < exec->layout.n_states; i++)
+                TRY(move(exec, from, 0, exec->memory.state[i] + part.at, part.count));
         }
     }
     return STATUS_OK;
@@ -63,7 +63,7 @@ static enum status collect_from(struct exec *exec, int b, int node)
 enum status device_collect(struct exec *exec, int b)
 {
     /* Where each rank updates everything rank 0 has all of it. */
-    for (int node = 1; node < exec->nodes && !ranks_update_all(exec); node++)
+    for (int node = 1; node < exec->topology.nodes && !ranks_update_all(exec); node++)
         TRY(collect_from(exec, b, node));
     return STATUS_OK;
 }
@@ -74,7 +74,7 @@ enum status device_meet_machines(struct exec *exec, uint32_t *out_heard)
 
     TRY(comm_all_gather(exec->config.comm, &exec->says, exec->device->said, 1, DTYPE_I32));
     *out_heard = 0;
-    for (int r = 0; r < exec->ranks; r++)
+    for (int r = 0; r < exec->topology.ranks; r++)
         *out_heard |= said[r];
     return STATUS_OK;
 }

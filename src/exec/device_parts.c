@@ -108,8 +108,8 @@ static void note_writes(const struct exec *exec, const struct node *node, int no
                 &side->parts->lives[GRADIENTS][group_of_bucket(side, plan_bucket_of(flat))],
                 now);
     }
-    for (int b = 0; b < exec->buckets.count && node->op == &op_rows_sort; b++) {
-        if (exec->row_sums[b].is_used) {
+    for (int b = 0; b < exec->layout.buckets.count && node->op == &op_rows_sort; b++) {
+        if (exec->layout.row_sums[b].is_used) {
             lengthen(&side->parts->lives[GRADIENTS][group_of_bucket(side, b)], now);
             lengthen(&side->parts->lives[GRADIENTS][group_of_bucket(side, b)], end);
         }
@@ -241,7 +241,7 @@ static enum status place_params(const struct exec *exec)
 
 static bool has_one_shard_each(const struct exec *exec)
 {
-    return exec->shards == exec->ranks;
+    return exec->topology.shards == exec->topology.ranks;
 }
 
 enum status parts_create(struct exec *exec)
@@ -249,7 +249,7 @@ enum status parts_create(struct exec *exec)
     struct device_side *side = exec->device;
     struct device_parts *parts;
 
-    if (exec->ranks == 1 || exec->config.zero < 2 || exec->config.batch == 0)
+    if (exec->topology.ranks == 1 || exec->config.zero < 2 || exec->config.batch == 0)
         return STATUS_OK;
     TRY(mem_alloc(1, sizeof *parts, &parts));
     side->parts = parts;
@@ -258,7 +258,7 @@ enum status parts_create(struct exec *exec)
     for (int g = 0; g < side->n_groups && parts->has_params; g++) {
         bool is_held = true;
         for (int b = side->groups[g].first; b < side->groups[g].end; b++)
-            is_held = is_held && exec->buckets.held >> b & 1;
+            is_held = is_held && exec->layout.buckets.held >> b & 1;
         parts->held |= (uint32_t)is_held << g;
     }
     find_lives(exec);
@@ -277,7 +277,7 @@ size_t parts_gradients(const struct exec *exec)
 {
     const struct device_parts *parts = exec->device->parts;
 
-    return parts && parts->has_gradients ? parts->grad_count : exec->vector;
+    return parts && parts->has_gradients ? parts->grad_count : exec->layout.vector;
 }
 
 size_t parts_own(const struct device_side *side)
@@ -289,7 +289,7 @@ size_t parts_window(const struct exec *exec)
 {
     const struct device_parts *parts = exec->device->parts;
 
-    return parts && parts->has_params ? parts->param_count : exec->vector;
+    return parts && parts->has_params ? parts->param_count : exec->layout.vector;
 }
 
 void parts_place(struct device_side *side, float *own)
@@ -316,7 +316,7 @@ float *parts_gradient(const struct exec *exec, int buffer, size_t element)
 
     if (side->parts && side->parts->has_gradients)
         return side->gradients + shifted(side, GRADIENTS, element);
-    return side->gradients + (size_t)buffer * exec->vector + element;
+    return side->gradients + (size_t)buffer * exec->layout.vector + element;
 }
 
 size_t parts_param(const struct device_side *side, size_t element)
@@ -385,7 +385,7 @@ static enum status bring(const struct exec *exec, int group)
 
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_stretch *stretch = &side->stretches[i];
-        for (int r = 0; r < exec->ranks && stretch->group == group; r++) {
+        for (int r = 0; r < exec->topology.ranks && stretch->group == group; r++) {
             const struct device_part part = ranks_part(exec, stretch, r);
             if (part.count > 0)
                 TRY(side->config.face->memory->copy(

@@ -295,10 +295,10 @@ static struct device_part take_row(const struct exec *exec, uint64_t *left)
     const int first = __builtin_ctzll(*left);
     int end = first;
 
-    for (; end < exec->buckets.count && *left >> end & 1; end++)
+    for (; end < exec->layout.buckets.count && *left >> end & 1; end++)
         *left &= ~(UINT64_C(1) << end);
-    const size_t at = (size_t)exec->buckets.begin[first];
-    return (struct device_part){ at, (size_t)exec->buckets.begin[end] - at };
+    const size_t at = (size_t)exec->layout.buckets.begin[first];
+    return (struct device_part){ at, (size_t)exec->layout.buckets.begin[end] - at };
 }
 
 static enum status leave_empty(const struct exec *exec, uint64_t buckets, float *gradients)
@@ -322,8 +322,8 @@ static enum status run_action(const struct exec *exec, const struct pipe_action 
         a->is_backward ? 2 * exec->config.pipeline.chunks - 1 - a->chunk : a->chunk;
     const int64_t v = exec->lanes[0].first + a->shard;
     struct tree_stack *stack = &pipe->stacks[segment];
-    const int buffer = tree_stack_push(stack, exec->tree_first + v);
-    float *gradients = side->gradients + (size_t)buffer * exec->vector;
+    const int buffer = tree_stack_push(stack, exec->topology.tree_first + v);
+    float *gradients = side->gradients + (size_t)buffer * exec->layout.vector;
     const struct kernel_step *step = device_point_to_shard(exec, v, gradients);
     const struct plan *plan = lane_plan_of(&exec->lanes[0], v);
 
@@ -346,7 +346,7 @@ static enum status clear_results(const struct exec *exec)
     const struct device_side *side = exec->device;
 
     return side->config.face->memory->fill(side->stream, side->results, 0,
-                                           2 * (size_t)exec->shards * sizeof(float));
+                                           2 * (size_t)exec->topology.shards * sizeof(float));
 }
 
 enum status device_pipe_step(const struct exec *exec)
@@ -358,9 +358,9 @@ enum status device_pipe_step(const struct exec *exec)
 
     for (int64_t v = lane->first; v < lane->first + lane->count && !plan; v++)
         plan = lane_plan_of(lane, v);
-    BUG_ON(!plan && lane->count == exec->shards); /* a step has samples */
+    BUG_ON(!plan && lane->count == exec->topology.shards); /* a step has samples */
     for (int s = 0; s < 2 * exec->config.pipeline.chunks; s++)
-        tree_stack_init(&pipe->stacks[s], exec->tree_shards);
+        tree_stack_init(&pipe->stacks[s], exec->topology.tree_shards);
     TRY(clear_results(exec));
     if (plan)
         TRY(device_pipe_move_once(exec, plan));

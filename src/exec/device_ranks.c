@@ -67,7 +67,7 @@ struct device_ranks {
 
 bool ranks_update_all(const struct exec *exec)
 {
-    return exec->adapts || (exec_needs_norm(exec) && exec->ranks > JOINT_RANKS);
+    return exec->layout.adapts || (exec_needs_norm(exec) && exec->topology.ranks > JOINT_RANKS);
 }
 
 static size_t common_multiple(size_t a, size_t b)
@@ -96,7 +96,8 @@ struct device_part ranks_share(const struct exec *exec, const struct device_stre
                                int r)
 {
     const size_t unit = unit_of(exec, stretch);
-    const size_t units = (stretch->count + unit - 1) / unit, ranks = (size_t)exec->ranks;
+    const size_t units = (stretch->count + unit - 1) / unit,
+                 ranks = (size_t)exec->topology.ranks;
     const size_t begin = units * (size_t)r / ranks * unit;
     const size_t end = units * ((size_t)r + 1) / ranks * unit;
 
@@ -116,10 +117,11 @@ int ranks_buffers(const struct exec *exec)
 {
     int most = 0;
 
-    for (int r = 0; r < exec->ranks; r++) {
+    for (int r = 0; r < exec->topology.ranks; r++) {
         int64_t first, count;
         exec_lane_row(exec, r, &first, &count);
-        const int buffers = tree_buffers(exec->tree_shards, exec->tree_first + first, count);
+        const int buffers =
+            tree_buffers(exec->topology.tree_shards, exec->topology.tree_first + first, count);
         most = buffers > most ? buffers : most;
     }
     return most;
@@ -132,9 +134,9 @@ static void find_held(const struct exec *exec, struct device_ranks *ranks, int r
     int64_t first, count;
 
     exec_lane_row(exec, r, &first, &count);
-    tree_stack_init(&stack, exec->tree_shards);
+    tree_stack_init(&stack, exec->topology.tree_shards);
     for (int64_t v = first; v < first + count; v++) {
-        tree_stack_push(&stack, exec->tree_first + v);
+        tree_stack_push(&stack, exec->topology.tree_first + v);
         while (tree_stack_can_add(&stack))
             tree_stack_add(&stack);
     }
@@ -162,9 +164,9 @@ static size_t largest_part(const struct exec *exec)
     size_t most = 0;
 
     if (ranks_update_all(exec))
-        return exec->vector;
+        return exec->layout.vector;
     for (int i = 0; i < exec->device->n_stretches; i++) {
-        for (int r = 0; r < exec->ranks; r++) {
+        for (int r = 0; r < exec->topology.ranks; r++) {
             const size_t count = ranks_part(exec, &exec->device->stretches[i], r).count;
             most = count > most ? count : most;
         }
@@ -176,7 +178,7 @@ static size_t largest_part(const struct exec *exec)
 
 enum status ranks_create(struct exec *exec)
 {
-    const size_t most = (size_t)exec->ranks * 2 * TREE_DEPTH;
+    const size_t most = (size_t)exec->topology.ranks * 2 * TREE_DEPTH;
     struct device_side *side = exec->device;
     struct device_ranks *ranks;
 
@@ -185,13 +187,14 @@ enum status ranks_create(struct exec *exec)
     TRY(mem_alloc(most, sizeof *ranks->held, &ranks->held));
     TRY(mem_alloc(most, sizeof *ranks->nodes, &ranks->nodes));
     TRY(mem_alloc(most, sizeof *ranks->additions, &ranks->additions));
-    for (int r = 0; r < exec->ranks; r++)
+    for (int r = 0; r < exec->topology.ranks; r++)
         find_held(exec, ranks, r);
-    ranks->n_scratch = tree_additions(ranks->nodes, ranks->n_held, exec->tree_shards,
+    ranks->n_scratch = tree_additions(ranks->nodes, ranks->n_held, exec->topology.tree_shards,
                                       ranks->additions, &ranks->result);
     ranks->scratch_each = largest_part(exec);
     TRY(team_choose(exec));
-    ranks->n_meetings = side->team ? 0 : side->n_groups * MEETINGS + exec->gathers.count + 1;
+    ranks->n_meetings =
+        side->team ? 0 : side->n_groups * MEETINGS + exec->layout.gathers.count + 1;
     TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->out, &ranks->out));
     return mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->in, &ranks->in);
 }
@@ -200,7 +203,7 @@ size_t ranks_words_bytes(const struct exec *exec)
 {
     if (exec->device->team)
         return team_bytes(exec);
-    return (size_t)exec->device->ranks->n_meetings * (size_t)exec->ranks * LINE;
+    return (size_t)exec->device->ranks->n_meetings * (size_t)exec->topology.ranks * LINE;
 }
 
 size_t ranks_scratch_bytes(const struct exec *exec)
@@ -231,7 +234,7 @@ void *ranks_theirs(const struct device_side *side, int r, const void *mine)
 /* The word by which `from` tells the owner of these that it is there. */
 static uint32_t *word_of(const struct exec *exec, char *words, int meeting, int from)
 {
-    return (uint32_t *)(words + (size_t)(meeting * exec->ranks + from) * LINE);
+    return (uint32_t *)(words + (size_t)(meeting * exec->topology.ranks + from) * LINE);
 }
 
 /* Words of others that this rank makes 1, and its own that they do. */
@@ -241,11 +244,11 @@ static void find_words(const struct exec *exec, int meeting)
     struct device_ranks *ranks = side->ranks;
     struct device_words *out = &ranks->out[meeting], *in = &ranks->in[meeting];
 
-    for (int r = 0; r < exec->ranks; r++) {
-        if (r == exec->rank)
+    for (int r = 0; r < exec->topology.ranks; r++) {
+        if (r == exec->topology.rank)
             continue;
         char *words = ranks_theirs(side, r, ranks->words);
-        out->word[out->count++] = word_of(exec, words, meeting, exec->rank);
+        out->word[out->count++] = word_of(exec, words, meeting, exec->topology.rank);
         in->word[in->count++] = word_of(exec, ranks->words, meeting, r);
     }
 }
@@ -264,17 +267,18 @@ static enum status introduce(const struct exec *exec, const struct device_handle
     memcpy(mine.name, info.name, sizeof mine.name);
     TRY(comm_all_gather(exec->config.comm, &mine, all, sizeof mine / sizeof(int64_t),
                         DTYPE_I64));
-    for (int r = 0; r < exec->ranks; r++) {
+    for (int r = 0; r < exec->topology.ranks; r++) {
         if (strcmp(all[r].name, mine.name) != 0 || all[r].precision != mine.precision)
             return FAIL(STATUS_MISMATCH,
                         "device %s: rank %d runs on %s, rank %d on %s: their bits would differ",
-                        side->config.face->name, exec->rank, mine.name, r, all[r].name);
+                        side->config.face->name, exec->topology.rank, mine.name, r,
+                        all[r].name);
         if (all[r].bytes != mine.bytes)
             return FAIL(STATUS_MISMATCH,
                         "device %s: rank %d lays out %llu bytes, rank %d %llu: run the same "
                         "version with the same options on all",
-                        side->config.face->name, exec->rank, (unsigned long long)mine.bytes, r,
-                        (unsigned long long)all[r].bytes);
+                        side->config.face->name, exec->topology.rank,
+                        (unsigned long long)mine.bytes, r, (unsigned long long)all[r].bytes);
     }
     return STATUS_OK;
 }
@@ -284,9 +288,9 @@ static enum status open_blocks(const struct exec *exec)
     const struct device_side *side = exec->device;
     struct device_ranks *ranks = side->ranks;
 
-    for (int r = 0; r < exec->ranks; r++) {
+    for (int r = 0; r < exec->topology.ranks; r++) {
         void *block = side->memory;
-        if (r != exec->rank)
+        if (r != exec->topology.rank)
             TRY(side->config.face->share->open(side->config.device, &ranks->known[r].handle,
                                                &block));
         ranks->block[r] = block;
@@ -298,7 +302,7 @@ enum status ranks_open(struct exec *exec, const struct device_handle *own)
 {
     struct device_ranks *ranks = exec->device->ranks;
 
-    TRY(mem_alloc((size_t)exec->ranks, sizeof *ranks->known, &ranks->known));
+    TRY(mem_alloc((size_t)exec->topology.ranks, sizeof *ranks->known, &ranks->known));
     TRY(introduce(exec, own, ranks->known));
     if (exec->device->team)
         TRY(team_open(exec));
@@ -318,8 +322,8 @@ void ranks_destroy(struct exec *exec)
 
     if (!ranks)
         return;
-    for (int r = 0; r < exec->ranks; r++) {
-        if (!side->team && r != exec->rank && ranks->block[r])
+    for (int r = 0; r < exec->topology.ranks; r++) {
+        if (!side->team && r != exec->topology.rank && ranks->block[r])
             side->config.face->share->close(side->config.device, &ranks->known[r].handle,
                                             ranks->block[r]);
     }
@@ -366,14 +370,14 @@ void ranks_give_table(const struct exec *exec, int g)
 enum status ranks_take_tables(const struct exec *exec, int g)
 {
     const struct device_side *side = exec->device;
-    const struct plan_gather *gather = &exec->gathers.item[g];
+    const struct plan_gather *gather = &exec->layout.gathers.item[g];
 
     if (side->team)
         return team_swap_tables(exec, g);
     side->config.face->share->await(side->stream, &side->ranks->in[number_of_gather(side, g)]);
-    for (int r = 0; r < exec->ranks; r++) {
+    for (int r = 0; r < exec->topology.ranks; r++) {
         char *table = side->tables + gather->offset + (size_t)r * gather->bytes;
-        if (r != exec->rank)
+        if (r != exec->topology.rank)
             TRY(side->config.face->memory->copy(side->stream, table,
                                                 ranks_theirs(side, r, table), gather->bytes));
     }
@@ -389,7 +393,7 @@ static enum status take_results(const struct exec *exec, int r)
 
     exec_lane_row(exec, r, &first, &count);
     for (int part = 0; part < 2; part++) {
-        float *mine = side->results + part * exec->shards + first;
+        float *mine = side->results + part * exec->topology.shards + first;
         TRY(memory->copy(side->sums, mine, ranks_theirs(side, r, mine),
                          (size_t)count * sizeof(float)));
     }
@@ -402,11 +406,11 @@ static void join_marks(const struct exec *exec, int bucket)
     const uint8_t *own = side->marks[bucket], *joined = own;
     uint8_t *out = side->joined_marks + (own - side->all_marks);
 
-    for (int r = 0; r < exec->ranks; r++) {
-        if (r == exec->rank)
+    for (int r = 0; r < exec->topology.ranks; r++) {
+        if (r == exec->topology.rank)
             continue;
         side->config.face->join_marks(side->sums, out, joined, ranks_theirs(side, r, own),
-                                      (size_t)exec->row_sums[bucket].rows);
+                                      (size_t)exec->layout.row_sums[bucket].rows);
         joined = out;
     }
 }
@@ -420,11 +424,11 @@ enum status ranks_meet(const struct exec *exec, int group)
         return team_meet(exec, group);
     meet(exec, group * MEETINGS + READY);
     for (int b = of->first; b < of->end; b++) {
-        if (exec->row_sums[b].is_used)
+        if (exec->layout.row_sums[b].is_used)
             join_marks(exec, b);
     }
-    for (int r = 0; r < exec->ranks && is_last; r++) {
-        if (r != exec->rank)
+    for (int r = 0; r < exec->topology.ranks && is_last; r++) {
+        if (r != exec->topology.rank)
             TRY(take_results(exec, r));
     }
     return STATUS_OK;
@@ -443,10 +447,10 @@ static float *operand_of(const struct exec *exec, int number, struct device_part
         return ranks->scratch + (size_t)(number - ranks->n_held) * ranks->scratch_each +
                (ranks_update_all(exec) ? part.at : 0);
     const struct held *held = &ranks->held[number];
-    if (side->team && held->rank != exec->rank)
+    if (side->team && held->rank != exec->topology.rank)
         return team_received(exec, number, part);
     float *own = parts_gradient(exec, held->buffer, part.at);
-    return held->rank == exec->rank ? own : ranks_theirs(side, held->rank, own);
+    return held->rank == exec->topology.rank ? own : ranks_theirs(side, held->rank, own);
 }
 
 void ranks_add(const struct exec *exec, struct device_part part, float *out)
@@ -503,8 +507,8 @@ enum status ranks_take_params(const struct exec *exec, int first, int end)
     meet(exec, side->part_sums ? side->ranks->n_meetings - 1 : first * MEETINGS + DONE);
     for (int i = 0; i < side->n_stretches && !ranks_update_all(exec); i++) {
         const struct device_stretch *s = &side->stretches[i];
-        for (int r = 0; r < exec->ranks; r++) {
-            if (r != exec->rank && s->group >= first && s->group < end)
+        for (int r = 0; r < exec->topology.ranks; r++) {
+            if (r != exec->topology.rank && s->group >= first && s->group < end)
                 TRY(take_part(exec, s, r));
         }
     }

@@ -17,7 +17,7 @@
 
 static size_t begin_of(const struct exec *exec, int b)
 {
-    return (size_t)exec->buckets.begin[b];
+    return (size_t)exec->layout.buckets.begin[b];
 }
 
 /* This device's sums of a bucket are here, as lanes would have them. */
@@ -27,7 +27,7 @@ static enum status bring_sums(const struct exec *exec, int b)
     const size_t at = begin_of(exec, b), count = begin_of(exec, b + 1) - at;
 
     for (int i = 0; i < exec->remote->n_sums; i++) {
-        const size_t place = (size_t)i * exec->vector + at;
+        const size_t place = (size_t)i * exec->layout.vector + at;
         TRY(side->config.face->memory->copy(side->returns, exec->lanes[0].gradients + place,
                                             side->gradients + place, count * sizeof(float)));
     }
@@ -64,7 +64,7 @@ static enum status give_table(const struct exec *exec, int b)
     const struct device_side *side = exec->device;
     const struct exec_remote *to = exec->config.remote;
     const struct remote *remote = exec->remote;
-    const struct row_sum *table = &exec->row_sums[b];
+    const struct row_sum *table = &exec->layout.row_sums[b];
     const uint8_t *marks = side->given_marks + (side->marks[b] - side->all_marks);
     const size_t width = (size_t)table->width;
     struct exec_rows lists[2 * TREE_DEPTH];
@@ -81,7 +81,7 @@ static enum status give_table(const struct exec *exec, int b)
                    width * sizeof(float));
             count++;
         }
-        BUG_ON(count > exec->shards * table->most);
+        BUG_ON(count > exec->topology.shards * table->most);
         lists[i] = (struct exec_rows){ remote->sums[i].node, remote->ids[b] + first,
                                        remote->rows[b] + (size_t)first * width, count - first };
     }
@@ -96,13 +96,13 @@ enum status device_give_sums(struct exec *exec)
     if (side->marks_bytes)
         TRY(side->config.face->memory->copy(side->returns, side->given_marks, side->all_marks,
                                             side->marks_bytes));
-    for (int b = 0; b < exec->buckets.count; b++) {
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
         TRY(bring_sums(exec, b));
         exec_meet(exec, "give");
         const struct span span = lane_begin_comm(&exec->lanes[0]);
         const enum status status =
-            exec->row_sums[b].is_used ? give_table(exec, b) : to->give(to->arg, b);
-        lane_end_comm(&exec->lanes[0], span, "push", exec->bucket_names[b]);
+            exec->layout.row_sums[b].is_used ? give_table(exec, b) : to->give(to->arg, b);
+        lane_end_comm(&exec->lanes[0], span, "push", exec->account.bucket_names[b]);
         TRY(status);
     }
     return STATUS_OK;
@@ -110,7 +110,7 @@ enum status device_give_sums(struct exec *exec)
 
 enum status device_await_params(struct exec *exec)
 {
-    for (int b = 0; b < exec->buckets.count; b++)
+    for (int b = 0; b < exec->layout.buckets.count; b++)
         TRY(remote_await(&exec->lanes[0], b));
     exec->device->is_stale = true;
     return STATUS_OK;
@@ -122,10 +122,10 @@ enum status device_take_params(struct exec *exec)
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
 
-    for (int b = 0; b < exec->buckets.count; b++) {
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
         const size_t at = begin_of(exec, b), count = begin_of(exec, b + 1) - at;
         TRY(remote_await(&exec->lanes[0], b));
-        TRY(face->memory->copy(side->stream, side->param + at, exec->param + at,
+        TRY(face->memory->copy(side->stream, side->param + at, exec->memory.param + at,
                                count * sizeof(float)));
         if (side->half)
             face->convert(side->stream, side->half + at, side->config.precision,

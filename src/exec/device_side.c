@@ -22,20 +22,20 @@ enum status device_check(const struct exec *exec)
 
     if (exec->config.compress.codec)
         return FAIL(STATUS_UNSUPPORTED, "device %s: gradients are not compressed there", name);
-    if (exec->nodes > 1 && (exec->config.tensor || exec->config.pipeline.stages > 1 ||
-                            exec->config.beside.transport || exec->config.zero > 1))
+    if (exec->topology.nodes > 1 && (exec->config.tensor || exec->config.pipeline.stages > 1 ||
+                                     exec->config.beside.transport || exec->config.zero > 1))
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: ranks of several machines split neither layers nor parameters "
                     "there",
                     name);
-    if (exec->config.zero > 1 && exec->ranks > 1 &&
-        (exec->adapts || exec->config.pipeline.stages > 1))
+    if (exec->config.zero > 1 && exec->topology.ranks > 1 &&
+        (exec->layout.adapts || exec->config.pipeline.stages > 1))
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: gradients and parameters are not in parts in a pipeline, or "
                     "where norms of parameters are needed: every rank has all of them: use "
                     "zero=1",
                     name);
-    if (exec->anchors || exec->config.privacy)
+    if (exec->layout.anchors || exec->config.privacy)
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: updates are neither drawn to an anchor nor made private there "
                     "yet",
@@ -46,8 +46,9 @@ enum status device_check(const struct exec *exec)
             "device %s: servers take gradients that are not scaled, and have parameters "
             "in f32: use bf16, rounded to the nearest",
             name);
-    for (int b = 0; b < exec->buckets.count; b++) {
-        if (exec->factored[b].is_used || bucket_is_served(exec, b) || bucket_is_held(exec, b))
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        if (exec->layout.factored[b].is_used || bucket_is_served(exec, b) ||
+            bucket_is_held(exec, b))
             return FAIL(STATUS_UNSUPPORTED,
                         "device %s: gradients are not made from factors, nor are rows or "
                         "parameters of bucket %d held by some alone",
@@ -91,7 +92,7 @@ static size_t most_state(const struct exec *exec)
 {
     size_t most = 0;
 
-    for (int r = 0; r < exec->ranks; r++) {
+    for (int r = 0; r < exec->topology.ranks; r++) {
         size_t count = 0;
         for (int i = 0; i < exec->device->n_stretches; i++)
             count += device_packed(exec, &exec->device->stretches[i], r);
@@ -105,18 +106,18 @@ static void find_groups(struct exec *exec)
 {
     struct device_side *side = exec->device;
     const size_t wish = side->config.group_bytes ? side->config.group_bytes : GROUP_BYTES;
-    const size_t even = exec->vector / DEVICE_GROUPS, some = wish / sizeof(float);
-    const bool is_one = exec->ranks == 1 || ranks_update_all(exec);
-    const size_t least = is_one ? exec->vector : some > even ? some : even;
+    const size_t even = exec->layout.vector / DEVICE_GROUPS, some = wish / sizeof(float);
+    const bool is_one = exec->topology.ranks == 1 || ranks_update_all(exec);
+    const size_t least = is_one ? exec->layout.vector : some > even ? some : even;
 
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const size_t begin = (size_t)exec->buckets.begin[b];
-        const size_t end = (size_t)exec->buckets.begin[b + 1];
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        const size_t begin = (size_t)exec->layout.buckets.begin[b];
+        const size_t end = (size_t)exec->layout.buckets.begin[b + 1];
         struct device_group *group = &side->groups[side->n_groups ? side->n_groups - 1 : 0];
 
         const bool differs =
             !is_one && b > 0 &&
-            (exec->buckets.held >> b & 1) != (exec->buckets.held >> (b - 1) & 1);
+            (exec->layout.buckets.held >> b & 1) != (exec->layout.buckets.held >> (b - 1) & 1);
         if (side->n_groups == 0 ||
             ((group->count > least || differs) && side->n_groups < DEVICE_GROUPS)) {
             group = &side->groups[side->n_groups++];
@@ -139,12 +140,12 @@ static int group_of(const struct device_side *side, int bucket)
 static enum status find_stretches(struct exec *exec)
 {
     struct device_side *side = exec->device;
-    const bool is_whole = exec->ranks == 1 || ranks_update_all(exec);
+    const bool is_whole = exec->topology.ranks == 1 || ranks_update_all(exec);
 
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const struct bucket *bucket = &exec->updates[b];
-        const size_t at = (size_t)exec->buckets.begin[b];
-        const size_t count = (size_t)exec->buckets.begin[b + 1] - at;
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        const struct bucket *bucket = &exec->layout.updates[b];
+        const size_t at = (size_t)exec->layout.buckets.begin[b];
+        const size_t count = (size_t)exec->layout.buckets.begin[b + 1] - at;
         struct device_stretch *last =
             side->n_stretches > 0 ? &side->stretches[side->n_stretches - 1] : NULL;
 
@@ -159,17 +160,17 @@ static enum status find_stretches(struct exec *exec)
             .bucket = bucket, .at = at, .count = count, .group = group, .table = -1
         };
         TRY(find_update(exec, bucket, &next->update));
-        if (exec->row_sums[b].is_used) {
+        if (exec->layout.row_sums[b].is_used) {
             next->table = b;
             next->count = (size_t)(bucket->rows * bucket->width);
         }
     }
-    side->state_count = exec->remote ? 0 : is_whole ? exec->vector : most_state(exec);
+    side->state_count = exec->remote ? 0 : is_whole ? exec->layout.vector : most_state(exec);
     size_t state_at = 0;
     for (int i = 0; i < side->n_stretches; i++) {
         struct device_stretch *stretch = &side->stretches[i];
         stretch->state_at = is_whole ? stretch->at : state_at;
-        state_at += device_packed(exec, stretch, exec->rank);
+        state_at += device_packed(exec, stretch, exec->topology.rank);
     }
     return STATUS_OK;
 }
@@ -179,12 +180,12 @@ static enum status find_norms(struct exec *exec)
 {
     struct device_side *side = exec->device;
 
-    if (!exec->adapts)
+    if (!exec->layout.adapts)
         return STATUS_OK;
-    TRY(mem_alloc((size_t)exec->n_params, sizeof *side->norms, &side->norms));
-    for (int p = 0; p < exec->n_params; p++) {
-        const struct value *param = exec->params[p];
-        const struct bucket *bucket = &exec->updates[plan_bucket_of(param->flat)];
+    TRY(mem_alloc((size_t)exec->model.count, sizeof *side->norms, &side->norms));
+    for (int p = 0; p < exec->model.count; p++) {
+        const struct value *param = exec->model.params[p];
+        const struct bucket *bucket = &exec->layout.updates[plan_bucket_of(param->flat)];
 
         if (bucket->is_average)
             continue;
@@ -221,9 +222,10 @@ static uint8_t *carve_marks(const struct exec *exec, struct carver *carver, uint
     const size_t before = carver->used;
     uint8_t *all = carver->base ? (uint8_t *)carver->base + before : NULL;
 
-    for (int b = 0; b < exec->buckets.count; b++) {
-        uint8_t *piece =
-            exec->row_sums[b].is_used ? carve(carver, (size_t)exec->row_sums[b].rows) : NULL;
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        uint8_t *piece = exec->layout.row_sums[b].is_used
+                             ? carve(carver, (size_t)exec->layout.row_sums[b].rows)
+                             : NULL;
         if (marks)
             marks[b] = piece;
     }
@@ -257,7 +259,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
 {
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
-    const size_t params = (size_t)exec->n_params;
+    const size_t params = (size_t)exec->model.count;
     const size_t params_bytes = parts_window(exec) * sizeof(float);
 
     side->param = carve(carver, params_bytes);
@@ -267,27 +269,28 @@ static void lay_out(struct exec *exec, struct carver *carver)
         side->origins = carve(carver, params * sizeof *side->origins);
     if (exec_scales(exec)) {
         side->scaling = carve(carver, sizeof *side->scaling);
-        side->scaled = carve(carver, (size_t)exec->shards * sizeof *side->scaled);
+        side->scaled = carve(carver, (size_t)exec->topology.shards * sizeof *side->scaled);
     }
-    for (int i = 0; i < exec->n_states && exec->config.batch && !exec->remote; i++)
+    for (int i = 0; i < exec->layout.n_states && exec->config.batch && !exec->remote; i++)
         side->state[i] = carve(carver, side->state_count * sizeof(float));
     side->n_buffers = exec->config.batch ? ranks_buffers(exec) : 0;
     side->gradients =
         carve(carver, (size_t)side->n_buffers * parts_gradients(exec) * sizeof(float));
     side->all_marks = carve_marks(exec, carver, side->marks, &side->marks_bytes);
     for (int i = 0; i < DEVICE_FEEDS; i++)
-        side->feeds[i].results = carve(carver, 2 * (size_t)exec->shards * sizeof(float));
+        side->feeds[i].results =
+            carve(carver, 2 * (size_t)exec->topology.shards * sizeof(float));
     side->counted = carve(carver, 2 * sizeof(float));
     if (side->ranks && exec_needs_norm(exec) && !ranks_update_all(exec))
         side->part_sums = carve(carver, side->state_count * sizeof(float));
     squares_place(exec, carve(carver, squares_bytes(exec)));
-    if (exec->adapts) {
+    if (exec->layout.adapts) {
         side->param_squares = carve(carver, params * sizeof(double));
         side->move_squares = carve(carver, params * sizeof(double));
-        side->squares_scratch = carve(carver, face->sum_squares_bytes(exec->vector));
+        side->squares_scratch = carve(carver, face->sum_squares_bytes(exec->layout.vector));
         side->trusted = carve(carver, params * sizeof *side->trusted);
     }
-    side->tables = carve(carver, exec->tables_bytes);
+    side->tables = carve(carver, exec->layout.tables_bytes);
     lay_out_ranks(exec, carver);
     for (int i = 0; i < DEVICE_FEEDS; i++)
         side->feeds[i].memory = carve(carver, side->feed_bytes);
@@ -302,12 +305,13 @@ static size_t most_fed(const struct exec *exec)
     const size_t shards = (size_t)exec->lanes[0].count;
     size_t bytes = ALIGN + aligned(shards * sizeof(struct kernel_step));
 
-    for (int i = 0; i < 3 && exec->largest; i++) {
+    for (int i = 0; i < 3 && exec->layout.largest; i++) {
         if (parts[i])
-            bytes += shards * aligned((size_t)shape_count(&exec->largest[parts[i]->id]) * 4);
+            bytes +=
+                shards * aligned((size_t)shape_count(&exec->layout.largest[parts[i]->id]) * 4);
     }
-    if (exec->largest && roles->input && !roles->input->sequence)
-        bytes += aligned(shards * (size_t)exec->largest[roles->input->id].dim[0] *
+    if (exec->layout.largest && roles->input && !roles->input->sequence)
+        bytes += aligned(shards * (size_t)exec->layout.largest[roles->input->id].dim[0] *
                          sizeof(struct pick));
     return bytes;
 }
@@ -320,7 +324,8 @@ static enum status no_room(const struct exec *exec, const char *what, size_t byt
     return FAIL(STATUS_NO_MEMORY,
                 "%s (of each of %d ranks: %zu MiB for %s, %zu MiB for parameters, state and "
                 "gradients)",
-                status_message(), exec->ranks, bytes >> 20, what, side->memory_bytes >> 20);
+                status_message(), exec->topology.ranks, bytes >> 20, what,
+                side->memory_bytes >> 20);
 }
 
 static int compare_origins(const void *a, const void *b)
@@ -335,7 +340,7 @@ static int compare_origins(const void *a, const void *b)
 static enum status write_origins(const struct exec *exec)
 {
     const struct device_side *side = exec->device;
-    const size_t count = (size_t)exec->n_params;
+    const size_t count = (size_t)exec->model.count;
     struct device_origin *origins;
 
     if (!side->origins)
@@ -343,7 +348,7 @@ static enum status write_origins(const struct exec *exec)
     TRY(mem_alloc(count + 1, sizeof *origins, &origins));
     for (size_t i = 0; i < count; i++)
         origins[i] = (struct device_origin){ .at = exec_place(exec, (int)i),
-                                             .parameter = (uint32_t)exec->param_numbers[i] };
+                                             .parameter = (uint32_t)exec->model.numbers[i] };
     qsort(origins, count, sizeof *origins, compare_origins);
     enum status status = side->config.face->memory->copy(side->stream, side->origins, origins,
                                                          count * sizeof *origins);
@@ -424,10 +429,10 @@ static void lock_vectors(const struct exec *exec)
     const struct lane *lane = &exec->lanes[0];
 
     if (exec->config.part.count)
-        lock(exec->device, exec->param, exec->vector * sizeof(float));
+        lock(exec->device, exec->memory.param, exec->layout.vector * sizeof(float));
     if (exec->remote)
         lock(exec->device, lane->gradients,
-             (size_t)lane->n_buffers * exec->vector * sizeof(float));
+             (size_t)lane->n_buffers * exec->layout.vector * sizeof(float));
 }
 
 static enum status make_slot(struct exec *exec, struct device_slot *slot)
@@ -438,7 +443,7 @@ static enum status make_slot(struct exec *exec, struct device_slot *slot)
     struct device *device = side->config.device;
 
     TRY(memory->create_host(device, side->feed_bytes, (void **)&slot->host));
-    TRY(memory->create_host(device, 2 * (size_t)exec->shards * sizeof(float),
+    TRY(memory->create_host(device, 2 * (size_t)exec->topology.shards * sizeof(float),
                             (void **)&slot->results));
     TRY(stream->event_create(device, &slot->copied));
     TRY(stream->event_create(device, &slot->ran));
@@ -465,9 +470,9 @@ enum status device_create(struct exec *exec)
     TRY(find_norms(exec));
     TRY(make_groups(exec));
     TRY(parts_create(exec));
-    if (exec->ranks > 1 || exec->config.tensor || exec->config.pipeline.stages > 1)
+    if (exec->topology.ranks > 1 || exec->config.tensor || exec->config.pipeline.stages > 1)
         TRY(device_watch_create(exec));
-    if (exec->ranks > 1)
+    if (exec->topology.ranks > 1)
         TRY(ranks_create(exec));
     TRY(squares_create(exec));
     TRY(make_memory(exec));
@@ -578,12 +583,14 @@ void device_destroy(struct exec *exec)
 enum status device_plan(const struct exec *exec, struct extents extents, bool evaluation,
                         struct plan **out)
 {
-    struct plan_gathers gathers = evaluation ? (struct plan_gathers){ 0 } : exec->gathers;
+    struct plan_gathers gathers =
+        evaluation ? (struct plan_gathers){ 0 } : exec->layout.gathers;
 
     gathers.shard = exec->lanes[0].first;
-    return plan_create_on(
-        &exec->device->target, evaluation ? exec->config.eval : exec->config.train,
-        exec->config.train, extents, &exec->buckets, &gathers, exec->config.choices, out);
+    return plan_create_on(&exec->device->target,
+                          evaluation ? exec->config.eval : exec->config.train,
+                          exec->config.train, extents, &exec->layout.buckets, &gathers,
+                          exec->config.choices, out);
 }
 
 /* The arena has room for so many bytes. */
@@ -642,7 +649,7 @@ static enum status move_params(const struct exec *exec, bool fetches)
 
     for (int g = 0; g < side->n_groups; g++) {
         const struct device_group *group = &side->groups[g];
-        float *here = exec->param + group->at,
+        float *here = exec->memory.param + group->at,
               *there = side->param + parts_param(side, group->at);
         if (!parts_hold(side, g))
             TRY(memory->copy(side->stream, fetches ? here : there, fetches ? there : here,
@@ -650,10 +657,10 @@ static enum status move_params(const struct exec *exec, bool fetches)
     }
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_stretch *stretch = &side->stretches[i];
-        for (int r = 0; r < exec->ranks && parts_hold(side, stretch->group); r++) {
+        for (int r = 0; r < exec->topology.ranks && parts_hold(side, stretch->group); r++) {
             const struct device_part part = ranks_part(exec, stretch, r);
-            float *here = exec->param + part.at, *there = parts_owned(exec, stretch, r);
-            if (fetches || r == exec->rank)
+            float *here = exec->memory.param + part.at, *there = parts_owned(exec, stretch, r);
+            if (fetches || r == exec->topology.rank)
                 TRY(memory->copy(side->stream, fetches ? here : there, fetches ? there : here,
                                  part.count * sizeof(float)));
         }
@@ -680,8 +687,8 @@ static enum status move_state(const struct exec *exec, int state, bool fetches)
 
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_stretch *stretch = &side->stretches[i];
-        const struct device_part part = ranks_part(exec, stretch, exec->rank);
-        float *here = exec->state[state] + part.at;
+        const struct device_part part = ranks_part(exec, stretch, exec->topology.rank);
+        float *here = exec->memory.state[state] + part.at;
         float *there = side->state[state] + stretch->state_at;
         TRY(side->config.face->memory->copy(side->stream, fetches ? here : there,
                                             fetches ? there : here,
@@ -693,12 +700,13 @@ static enum status move_state(const struct exec *exec, int state, bool fetches)
 enum status device_fetch(const struct exec *exec)
 {
     struct device_side *side = exec->device;
-    const bool is_first = exec->rank == transport_node_first(exec->transport, exec->node);
+    const bool is_first =
+        exec->topology.rank == transport_node_first(exec->transport, exec->topology.node);
     const bool is_needed = is_first || !ranks_update_all(exec);
 
     if (is_first)
         TRY(device_fetch_params(exec));
-    for (int i = 0; i < exec->n_states && is_needed && side->has_newer_state; i++)
+    for (int i = 0; i < exec->layout.n_states && is_needed && side->has_newer_state; i++)
         TRY(move_state(exec, i, true));
     TRY(device_wait(exec));
     side->is_newer = side->has_newer_state =
@@ -715,7 +723,7 @@ enum status device_give(struct exec *exec)
         return STATUS_OK;
     if (side->is_stale)
         TRY(move_params(exec, false));
-    for (int i = 0; i < exec->n_states && side->has_stale_state && side->state[i]; i++)
+    for (int i = 0; i < exec->layout.n_states && side->has_stale_state && side->state[i]; i++)
         TRY(move_state(exec, i, false));
     if (side->half && side->is_stale)
         face->convert(side->stream, side->half, side->config.precision, side->param, DTYPE_F32,

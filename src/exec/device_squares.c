@@ -60,7 +60,7 @@ static void add_pieces(const struct exec *exec, const struct device_squared *par
 
         if (own >= own_end)
             continue;
-        BUG_ON(exec->clips && (own > first || own_end < end));
+        BUG_ON(exec->layout.clips && (own > first || own_end < end));
         squares->pieces[squares->n_pieces++] =
             (struct device_piece){ .at = at + (own - part.at),
                                    .count = (uint32_t)(own_end - own),
@@ -71,19 +71,20 @@ static void add_pieces(const struct exec *exec, const struct device_squared *par
 static void find_pieces(const struct exec *exec, struct device_squares *squares)
 {
     const struct device_side *side = exec->device;
-    const bool keeps = exec->ranks > 1 && !ranks_update_all(exec);
+    const bool keeps = exec->topology.ranks > 1 && !ranks_update_all(exec);
 
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_stretch *s = &side->stretches[i];
-        const struct device_part part = ranks_part(exec, s, exec->rank);
-        for (int p = 0, n = 0; p < exec->n_params; p++) {
+        const struct device_part part = ranks_part(exec, s, exec->topology.rank);
+        for (int p = 0, n = 0; p < exec->model.count; p++) {
             const size_t place = exec_place(exec, p);
-            if (!norms_count(exec, exec->params[p]))
+            if (!norms_count(exec, exec->model.params[p]))
                 continue;
             const struct device_squared *param = &squares->params[n++];
             if (place >= s->at && place < s->at + s->count)
-                add_pieces(exec, param, place, (size_t)shape_count(&exec->params[p]->shape),
-                           part, keeps ? s->state_at : part.at);
+                add_pieces(exec, param, place,
+                           (size_t)shape_count(&exec->model.params[p]->shape), part,
+                           keeps ? s->state_at : part.at);
         }
         for (int g = s->group; g < side->n_groups; g++)
             squares->group_end[g] = squares->n_pieces;
@@ -98,15 +99,15 @@ enum status squares_create(struct exec *exec)
         return STATUS_OK;
     TRY(mem_alloc(1, sizeof *squares, &squares));
     exec->device->squares = squares;
-    TRY(mem_alloc((size_t)exec->n_params + 1, sizeof *squares->params, &squares->params));
-    for (int p = 0; p < exec->n_params; p++) {
-        const struct value *param = exec->params[p];
+    TRY(mem_alloc((size_t)exec->model.count + 1, sizeof *squares->params, &squares->params));
+    for (int p = 0; p < exec->model.count; p++) {
+        const struct value *param = exec->model.params[p];
         if (!norms_count(exec, param))
             continue;
         squares->params[squares->n_params++] =
             (struct device_squared){ .first = (uint32_t)squares->n_places,
                                      .count = (uint32_t)pieces_of(param),
-                                     .number = (uint32_t)exec->param_numbers[p] };
+                                     .number = (uint32_t)exec->model.numbers[p] };
         squares->n_places += pieces_of(param);
     }
     TRY(mem_alloc(squares->n_places + 1, sizeof *squares->pieces, &squares->pieces));
@@ -139,7 +140,7 @@ static size_t aligned(size_t bytes)
 /* Ranks whose places lie in a rank's block. */
 static size_t sharers(const struct exec *exec)
 {
-    return exec->device->team ? (size_t)exec->ranks : 1;
+    return exec->device->team ? (size_t)exec->topology.ranks : 1;
 }
 
 /* Ranks have other pieces, but no more than there are places. */
@@ -152,7 +153,7 @@ size_t squares_bytes(const struct exec *exec)
     return aligned(squares->n_places * sizeof *squares->pieces) +
            aligned(squares->n_params * sizeof *squares->params) +
            aligned(sharers(exec) * squares->n_places * sizeof(double)) +
-           aligned((size_t)exec->n_model * sizeof(double));
+           aligned((size_t)exec->model.total * sizeof(double));
 }
 
 void squares_place(struct exec *exec, void *room)
@@ -180,7 +181,7 @@ static uint32_t *word_of(const struct device_circle *circle, int to, int turn, i
 
 static size_t buffer_bytes(const struct exec *exec)
 {
-    return aligned((size_t)exec->n_model * sizeof(double));
+    return aligned((size_t)exec->model.total * sizeof(double));
 }
 
 /* Where rank r beside has its numbers of a step. */
@@ -240,7 +241,7 @@ double *squares_of_rank(const struct exec *exec, int r, size_t *out_bytes)
     *out_bytes = squares->n_places * sizeof(double);
     if (side->team)
         return squares->places + (size_t)r * squares->n_places;
-    return r == exec->rank ? squares->places : ranks_theirs(side, r, squares->places);
+    return r == exec->topology.rank ? squares->places : ranks_theirs(side, r, squares->places);
 }
 
 void squares_take(const struct exec *exec, int group)
@@ -253,7 +254,7 @@ void squares_take(const struct exec *exec, int group)
     side->config.face->square_pieces(side->sums, side->part_sums ? side->part_sums : side->sum,
                                      squares->pieces_there + begin,
                                      squares->group_end[group] - begin,
-                                     squares_of_rank(exec, exec->rank, &bytes));
+                                     squares_of_rank(exec, exec->topology.rank, &bytes));
 }
 
 /* Places of all ranks that have some: where each updates all, it has all itself. */
@@ -263,8 +264,8 @@ static void find_places(const struct exec *exec, struct joint_parts *out)
     size_t bytes;
 
     out->count = 0;
-    for (int r = 0; r < exec->ranks; r++) {
-        if (side->part_sums || r == exec->rank)
+    for (int r = 0; r < exec->topology.ranks; r++) {
+        if (side->part_sums || r == exec->topology.rank)
             out->of[out->count++] = squares_of_rank(exec, r, &bytes);
     }
 }

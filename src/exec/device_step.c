@@ -160,7 +160,7 @@ static size_t write_numbers(const struct exec *exec, const struct batch *batch, 
 {
     const struct lane *lane = &exec->lanes[0];
     struct kernel_step *steps = (struct kernel_step *)(host + ALIGN);
-    memcpy(host, &exec->numbers, sizeof exec->numbers);
+    memcpy(host, &exec->now.numbers, sizeof exec->now.numbers);
     for (int64_t i = 0; i < lane->count; i++)
         steps[i] = (struct kernel_step){
             .seed = exec->config.seed,
@@ -228,7 +228,7 @@ static void pick_samples(const struct exec *exec, const struct batch *batch, cha
 /* Which feed, and graph, the step to be put has. */
 static int turn(const struct exec *exec)
 {
-    return (int)(exec->steps % DEVICE_FEEDS);
+    return (int)(exec->now.steps % DEVICE_FEEDS);
 }
 
 /* Fills the slot and has it copied to the feed whose turn it is, when nobody reads or reports there any more. */
@@ -240,7 +240,7 @@ static enum status feed(const struct exec *exec, const struct batch *batch,
     const struct device_stream_ops *stream = side->config.face->stream;
     struct device_feed *to = &side->feeds[turn(exec)];
     const struct device_slot *before =
-        &side->slots[(exec->steps + DEVICE_SLOTS - DEVICE_FEEDS) % DEVICE_SLOTS];
+        &side->slots[(exec->now.steps + DEVICE_SLOTS - DEVICE_FEEDS) % DEVICE_SLOTS];
 
     device_point_to_feed(side, turn(exec));
     const size_t sent = lay_feed(exec, batch);
@@ -272,9 +272,9 @@ static struct device_range range_of(const struct exec *exec, struct device_part 
                                   .count = part.count,
                                   .at = part.at,
                                   .origins = side->origins,
-                                  .n_origins = (size_t)exec->n_params };
+                                  .n_origins = (size_t)exec->model.count };
 
-    for (int i = 0; i < exec->n_states; i++)
+    for (int i = 0; i < exec->layout.n_states; i++)
         range.state[i] = side->state[i] + state_at;
     return range;
 }
@@ -285,10 +285,10 @@ static void sum_group(const struct exec *exec, int group)
     const struct device_side *side = exec->device;
 
     if (side->ranks && !side->team && ranks_update_all(exec)) /* a team's came already */
-        ranks_add(exec, (struct device_part){ 0, exec->vector }, side->sum);
+        ranks_add(exec, (struct device_part){ 0, exec->layout.vector }, side->sum);
     for (int i = 0; i < side->n_stretches && side->part_sums; i++) {
         const struct device_stretch *s = &side->stretches[i];
-        const struct device_part part = ranks_part(exec, s, exec->rank);
+        const struct device_part part = ranks_part(exec, s, exec->topology.rank);
         if (s->group == group && part.count > 0)
             ranks_add(exec, part, side->part_sums + s->state_at);
     }
@@ -314,7 +314,7 @@ static void update_stretch(const struct exec *exec, const struct device_stretch 
                            const struct kernel_update_step *numbers)
 {
     const struct device_side *side = exec->device;
-    const struct device_part part = ranks_part(exec, stretch, exec->rank);
+    const struct device_part part = ranks_part(exec, stretch, exec->topology.rank);
 
     if (part.count == 0)
         return;
@@ -322,7 +322,7 @@ static void update_stretch(const struct exec *exec, const struct device_stretch 
         range_of(exec, part, sum_of(exec, stretch, part), stretch->state_at);
     range.width = (size_t)stretch->bucket->width;
     if (parts_hold(side, stretch->group)) {
-        range.param = parts_owned(exec, stretch, exec->rank);
+        range.param = parts_owned(exec, stretch, exec->topology.rank);
         range.half = NULL;
     }
     if (stretch->table >= 0) {
@@ -342,7 +342,7 @@ static void clip(const struct exec *exec, struct kernel_update_step *numbers)
     if (side->scaling)
         unscale(exec, &squares, numbers);
     else
-        side->config.face->clip(side->sums, &squares, (size_t)exec->n_model,
+        side->config.face->clip(side->sums, &squares, (size_t)exec->model.total,
                                 exec->config.optim.attrs.max_norm, numbers);
 }
 
@@ -374,9 +374,9 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
     const struct device_update *direct = device_update(face, "lamb_direction");
     const struct attrs *common = &exec->config.optim.attrs;
     const struct device_trust trust = {
-        .coefficient = exec->directs ? 1 : common->trust,
-        .weight_decay = exec->directs ? 0 : common->weight_decay,
-        .of_gradient = !exec->directs,
+        .coefficient = exec->layout.directs ? 1 : common->trust,
+        .weight_decay = exec->layout.directs ? 0 : common->weight_decay,
+        .of_gradient = !exec->layout.directs,
     };
 
     for (int i = 0; i < side->n_norms; i++) {
@@ -384,7 +384,7 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
         const struct device_range range = range_of_norm(exec, norm);
         const struct attrs attrs = attrs_of(norm);
 
-        if (exec->directs)
+        if (exec->layout.directs)
             direct->run(side->stream, &range, &attrs, numbers);
         face->sum_squares(side->stream, range.param, range.count, &side->param_squares[i],
                           side->squares_scratch);
@@ -412,11 +412,12 @@ static enum status update(const struct exec *exec, int first, int end)
 
     if (side->squares)
         clip(exec, numbers);
-    if (exec->adapts)
+    if (exec->layout.adapts)
         update_by_norms(exec, numbers);
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_stretch *s = &side->stretches[i];
-        if (s->group >= first && s->group < end && (!exec->adapts || s->bucket->is_average))
+        if (s->group >= first && s->group < end &&
+            (!exec->layout.adapts || s->bucket->is_average))
             update_stretch(exec, s, numbers);
     }
     return side->ranks ? ranks_take_params(exec, first, end) : STATUS_OK;
@@ -431,8 +432,9 @@ void device_add_along_tree(const struct exec *exec, struct device_stream *stream
     struct tree_stack sums = *stack;
 
     for (; tree_stack_can_add(&sums); tree_stack_add(&sums)) {
-        float *left = side->gradients + (size_t)(sums.count - 2) * exec->vector + part.at;
-        side->config.face->add(stream, left, left, left + exec->vector, part.count);
+        float *left =
+            side->gradients + (size_t)(sums.count - 2) * exec->layout.vector + part.at;
+        side->config.face->add(stream, left, left, left + exec->layout.vector, part.count);
     }
 }
 
@@ -477,7 +479,7 @@ static void find_ends(const struct exec *exec, const struct plan *plan, int ends
     for (int g = 0; g < side->n_groups; g++) {
         ends[g] = g > 0 ? ends[g - 1] : 0;
         for (int b = side->groups[g].first; b < side->groups[g].end; b++) {
-            int n = exec->row_sums[b].is_used ? 0 : plan->n_instructions;
+            int n = exec->layout.row_sums[b].is_used ? 0 : plan->n_instructions;
             while (n > 0 && !(plan->instructions[n - 1].after >> b & 1))
                 n--;
             n = n > 0 ? n - 1 : plan->n_instructions - 1;
@@ -522,15 +524,16 @@ static enum status run_empty(const struct exec *exec, int64_t v, int buffer,
 
     parts_begin(side, PARTS_FORWARD);
     TRY(memory->fill(side->stream, &side->results[v], 0, sizeof(float)));
-    TRY(memory->fill(side->stream, &side->results[exec->shards + v], 0, sizeof(float)));
-    for (int g = 0; side->ranks && g < exec->gathers.count; g++) {
-        const struct plan_gather *gather = &exec->gathers.item[g];
+    TRY(memory->fill(side->stream, &side->results[exec->topology.shards + v], 0,
+                     sizeof(float)));
+    for (int g = 0; side->ranks && g < exec->layout.gathers.count; g++) {
+        const struct plan_gather *gather = &exec->layout.gathers.item[g];
         TRY(memory->fill(side->stream,
                          side->tables + gather->offset + (size_t)v * gather->bytes, 0,
                          gather->bytes));
         ranks_give_table(exec, g);
     }
-    for (int g = 0; side->ranks && g < exec->gathers.count; g++)
+    for (int g = 0; side->ranks && g < exec->layout.gathers.count; g++)
         TRY(ranks_take_tables(exec, g));
     for (int group = 0; group < side->n_groups; group++) {
         const struct device_group *of = &side->groups[group];
@@ -555,7 +558,7 @@ const struct kernel_step *device_point_to_shard(const struct exec *exec, int64_t
     side->bases[BASE_SECOND] = side->feed + place->x2;
     side->bases[BASE_TARGET] = side->feed + place->y;
     side->bases[BASE_LOSS] = (char *)&side->results[v];
-    side->bases[BASE_CORRECT] = (char *)&side->results[exec->shards + v];
+    side->bases[BASE_CORRECT] = (char *)&side->results[exec->topology.shards + v];
     side->bases[BASE_TABLE] = side->tables;
     return (struct kernel_step *)(side->feed + ALIGN) + number;
 }
@@ -566,7 +569,7 @@ static enum status run_shard(const struct exec *exec, const struct batch *batch,
 {
     struct device_side *side = exec->device;
     const struct kernel_step *step =
-        device_point_to_shard(exec, v, side->gradients + (size_t)buffer * exec->vector);
+        device_point_to_shard(exec, v, side->gradients + (size_t)buffer * exec->layout.vector);
     const int64_t rows = exec_samples(exec, v).rows;
     const struct extents extents = { .rows = rows,
                                      .length = { batch->length[0], batch->length[1] } };
@@ -596,13 +599,13 @@ static enum status put_step(const struct exec *exec, const struct batch *batch)
         tensor_end(side);
         return status;
     }
-    tree_stack_init(&stack, exec->tree_shards);
+    tree_stack_init(&stack, exec->topology.tree_shards);
     for (int64_t v = lane->first; v < end; v++) {
-        const int buffer = tree_stack_push(&stack, exec->tree_first + v);
+        const int buffer = tree_stack_push(&stack, exec->topology.tree_first + v);
         TRY(run_shard(exec, batch, v, buffer, v == end - 1 ? &stack : NULL));
         if (v < end - 1)
             device_add_along_tree(exec, side->stream, &stack,
-                                  (struct device_part){ 0, exec->vector });
+                                  (struct device_part){ 0, exec->layout.vector });
         while (tree_stack_can_add(&stack))
             tree_stack_add(&stack);
     }
@@ -682,7 +685,7 @@ static enum status put(const struct exec *exec, const struct batch *batch,
     TRY(stream->record(side->stream, slot->ran));
     TRY(stream->wait_event(side->returns, slot->ran));
     TRY(face->memory->copy(side->returns, slot->results, side->results,
-                           2 * (size_t)exec->shards * sizeof(float)));
+                           2 * (size_t)exec->topology.shards * sizeof(float)));
     return stream->record(side->returns, slot->done);
 }
 
@@ -695,8 +698,8 @@ static enum status take_oldest(struct exec *exec, struct exec_result *out)
     TRY(device_blame(exec, side->config.face->stream->event_wait(slot->done)));
     side->taken++;
     *out = slot->result;
-    out->loss = tree_sum(slot->results, exec->shards);
-    out->correct = tree_sum(slot->results + exec->shards, exec->shards);
+    out->loss = tree_sum(slot->results, exec->topology.shards);
+    out->correct = tree_sum(slot->results + exec->topology.shards, exec->topology.shards);
     return beside_tell_step(exec, out); /* who knows it tells the others */
 }
 
@@ -707,11 +710,11 @@ static enum status meet_hosts(struct exec *exec, struct exec_result *out)
     struct lane *lane = &exec->lanes[0];
 
     out->heard = exec->says;
-    if (exec->ranks > 1)
+    if (exec->topology.ranks > 1)
         exec_meet(exec, "ready");
-    if (exec->nodes > 1) {
+    if (exec->topology.nodes > 1) {
         TRY(device_meet_machines(exec, &out->heard));
-    } else if (exec->ranks > 1) {
+    } else if (exec->topology.ranks > 1) {
         lane_signal(lane, exec->program->barrier[BARRIER_HOSTS]);
         TRY(exec_wait(exec, lane, exec->program->barrier[BARRIER_HOSTS],
                       "all_reduce of gradients"));
@@ -723,19 +726,19 @@ static enum status meet_hosts(struct exec *exec, struct exec_result *out)
 enum status device_step(struct exec *exec, const struct batch *batch, struct exec_result *out)
 {
     struct device_side *side = exec->device;
-    struct device_slot *slot = &side->slots[exec->steps % DEVICE_SLOTS];
+    struct device_slot *slot = &side->slots[exec->now.steps % DEVICE_SLOTS];
     struct lane *lane = &exec->lanes[0];
     struct exec_result dropped;
 
     TRY(exec->remote ? device_take_params(exec) : device_give(exec));
-    if (exec->steps - side->taken == DEVICE_SLOTS)
+    if (exec->now.steps - side->taken == DEVICE_SLOTS)
         TRY(take_oldest(exec, &dropped)); /* nobody asked */
-    exec->batch = batch;
-    exec->step = batch->step;
-    exec->numbers = optim_step(&exec->config.optim, batch->step);
-    exec->numbers.draws = side->config.draws;
-    exec->numbers.seed = exec->config.seed;
-    exec->numbers.number = batch->step;
+    exec->now.batch = batch;
+    exec->now.step = batch->step;
+    exec->now.numbers = optim_step(&exec->config.optim, batch->step);
+    exec->now.numbers.draws = side->config.draws;
+    exec->now.numbers.seed = exec->config.seed;
+    exec->now.numbers.number = batch->step;
     transport_note(exec->transport, batch->step, "forward and backward");
     lane_begin_step(lane);
     exec_tell(exec);
@@ -747,20 +750,20 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
     if (status == STATUS_OK)
         status = meet_hosts(exec, out);
     lane_end_step(lane);
-    exec->batch = NULL;
+    exec->now.batch = NULL;
     TRY(device_blame(exec, status));
     out->is_late = true;
     slot->result = *out;
     slot->result.is_late = false;
     exec->says = 0;
-    exec->steps++;
+    exec->now.steps++;
     return exec->remote ? take_oldest(exec, out) : STATUS_OK; /* it was waited for */
 }
 
 enum status exec_take_result(struct exec *exec, bool all, struct exec_result *out,
                              bool *out_taken)
 {
-    const uint32_t waiting = exec->device ? exec->steps - exec->device->taken : 0;
+    const uint32_t waiting = exec->device ? exec->now.steps - exec->device->taken : 0;
 
     *out_taken = waiting > 0 && (all || waiting == DEVICE_SLOTS);
     return *out_taken ? take_oldest(exec, out) : STATUS_OK;

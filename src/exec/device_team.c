@@ -46,8 +46,8 @@ static enum status try_to_open(const struct exec *exec, struct device_handle *al
 
     enum status status = comm_all_gather(exec->config.comm, &mine, all,
                                          sizeof mine / sizeof(int64_t), DTYPE_I64);
-    for (int r = 0; r < exec->ranks && status == STATUS_OK && !fails; r++) {
-        if (r == exec->rank)
+    for (int r = 0; r < exec->topology.ranks && status == STATUS_OK && !fails; r++) {
+        if (r == exec->topology.rank)
             continue;
         fails = share->open(config->device, &all[r], &theirs) != STATUS_OK;
         if (!fails)
@@ -65,10 +65,10 @@ static enum status reach_each_other(const struct exec *exec, bool *out)
     struct device_handle *all;
 
     *out = false;
-    if (exec->nodes > 1 || exec->device->config.sends || exec->ranks > DEVICE_PEERS ||
-        !exec->device->config.face->share)
+    if (exec->topology.nodes > 1 || exec->device->config.sends ||
+        exec->topology.ranks > DEVICE_PEERS || !exec->device->config.face->share)
         return STATUS_OK;
-    TRY(mem_alloc((size_t)exec->ranks, sizeof *all, &all));
+    TRY(mem_alloc((size_t)exec->topology.ranks, sizeof *all, &all));
     const enum status status = try_to_open(exec, all, out);
     mem_free(all);
     return status;
@@ -114,16 +114,16 @@ enum status team_choose(struct exec *exec)
                     face->name);
     TRY(face->team->describe(text));
     TRY(mem_alloc(1, sizeof *side->team, &side->team));
-    (void)lay_inbox(exec, exec->rank, side->team->inbox_at);
-    for (int r = 0; r < exec->ranks; r++) { /* as much on every rank */
+    (void)lay_inbox(exec, exec->topology.rank, side->team->inbox_at);
+    for (int r = 0; r < exec->topology.ranks; r++) { /* as much on every rank */
         const size_t each = lay_inbox(exec, r, NULL);
         if (each > side->team->inbox_each)
             side->team->inbox_each = each;
     }
     int first, count;
-    ranks_held(exec, exec->ranks - 1, &first, &count);
+    ranks_held(exec, exec->topology.ranks - 1, &first, &count);
     side->team->inbox_floats = (size_t)(first + count) * side->team->inbox_each;
-    return mem_alloc((size_t)exec->ranks, sizeof *side->said, &side->said);
+    return mem_alloc((size_t)exec->topology.ranks, sizeof *side->said, &side->said);
 }
 
 /* Making ------------------------------------------------------------------------------------ */
@@ -132,7 +132,8 @@ size_t team_bytes(const struct exec *exec)
 {
     const struct device_side *side = exec->device;
 
-    return side->team->inbox_floats * sizeof(float) + (size_t)exec->ranks * side->marks_bytes;
+    return side->team->inbox_floats * sizeof(float) +
+           (size_t)exec->topology.ranks * side->marks_bytes;
 }
 
 void team_place(struct device_side *side, void *room)
@@ -153,14 +154,15 @@ enum status team_open(struct exec *exec)
     struct device_side *side = exec->device;
     const struct device_team_ops *ops = side->config.face->team;
     const struct device_patience patience = { is_lost, exec };
-    const struct device_member member = { exec->rank, exec->ranks, exec->node };
+    const struct device_member member = { exec->topology.rank, exec->topology.ranks,
+                                          exec->topology.node };
     struct device *device = side->config.device;
     struct ranks_team *team = side->team;
     struct device_team_id ids[2] = { 0 };
-    const int n_ids = exec->gathers.count > 0 ? 2 : 1;
+    const int n_ids = exec->layout.gathers.count > 0 ? 2 : 1;
 
-    for (int i = 0; i < n_ids && exec->rank == 0; i++)
-        TRY(ops->make_id(device, exec->ranks, &ids[i]));
+    for (int i = 0; i < n_ids && exec->topology.rank == 0; i++)
+        TRY(ops->make_id(device, exec->topology.ranks, &ids[i]));
     TRY(comm_broadcast(exec->config.comm, ids, 2 * (sizeof *ids / sizeof(int64_t)), DTYPE_I64,
                        0));
     TRY(device_blame(exec, ops->create(device, &ids[0], &member, &patience, &team->sums)));
@@ -246,9 +248,9 @@ static enum status finish(const struct exec *exec, struct device_team *team, enu
 static enum status put_tables(const struct exec *exec, int g)
 {
     const struct device_side *side = exec->device;
-    const struct plan_gather *gather = &exec->gathers.item[g];
+    const struct plan_gather *gather = &exec->layout.gathers.item[g];
 
-    for (int r = 0; r < exec->ranks; r++) /* each has one shard */
+    for (int r = 0; r < exec->topology.ranks; r++) /* each has one shard */
         TRY(share(exec, side->team->tables,
                   side->tables + gather->offset + (size_t)r * gather->bytes, gather->bytes, r));
     return STATUS_OK;
@@ -279,13 +281,14 @@ static enum status put_sums(const struct exec *exec, const struct device_stretch
 {
     const struct device_side *side = exec->device;
     const struct device_team_ops *ops = side->config.face->team;
-    const struct device_part mine = ranks_share(exec, stretch, exec->rank);
+    const struct device_part mine = ranks_share(exec, stretch, exec->topology.rank);
     const struct device_part theirs = ranks_share(exec, stretch, r);
     int first, count;
 
-    ranks_held(exec, exec->rank, &first, &count);
+    ranks_held(exec, exec->topology.rank, &first, &count);
     for (int i = 0; i < count && theirs.count > 0; i++)
-        TRY(ops->send(side->team->sums, side->gradients + (size_t)i * exec->vector + theirs.at,
+        TRY(ops->send(side->team->sums,
+                      side->gradients + (size_t)i * exec->layout.vector + theirs.at,
                       theirs.count * sizeof(float), r));
     ranks_held(exec, r, &first, &count);
     for (int i = 0; i < count && mine.count > 0; i++)
@@ -300,8 +303,8 @@ static uint8_t *marks_of(const struct exec *exec, int bucket, int r)
     const struct device_side *side = exec->device;
     const size_t place = (size_t)(side->marks[bucket] - side->all_marks);
 
-    return r == exec->rank ? side->marks[bucket]
-                           : side->team->marks + (size_t)r * side->marks_bytes + place;
+    return r == exec->topology.rank ? side->marks[bucket]
+                                    : side->team->marks + (size_t)r * side->marks_bytes + place;
 }
 
 /* Losses and labels met of rank r's shards. */
@@ -312,7 +315,7 @@ static enum status put_results(const struct exec *exec, int r)
 
     exec_lane_row(exec, r, &first, &count);
     for (int part = 0; part < 2; part++)
-        TRY(share(exec, side->team->sums, side->results + part * exec->shards + first,
+        TRY(share(exec, side->team->sums, side->results + part * exec->topology.shards + first,
                   (size_t)count * sizeof(float), r));
     return STATUS_OK;
 }
@@ -322,17 +325,17 @@ static enum status put_meeting(const struct exec *exec, int group)
     const struct device_side *side = exec->device;
     const struct device_group *of = &side->groups[group];
 
-    for (int r = 0; r < exec->ranks; r++) {
+    for (int r = 0; r < exec->topology.ranks; r++) {
         for (int i = 0; i < side->n_stretches; i++) {
-            if (r != exec->rank && side->stretches[i].group == group)
+            if (r != exec->topology.rank && side->stretches[i].group == group)
                 TRY(put_sums(exec, &side->stretches[i], r));
         }
     }
-    for (int r = 0; r < exec->ranks; r++) {
+    for (int r = 0; r < exec->topology.ranks; r++) {
         for (int b = of->first; b < of->end; b++) {
-            if (exec->row_sums[b].is_used)
+            if (exec->layout.row_sums[b].is_used)
                 TRY(share(exec, side->team->sums, marks_of(exec, b, r),
-                          (size_t)exec->row_sums[b].rows, r));
+                          (size_t)exec->layout.row_sums[b].rows, r));
         }
         if (group == side->n_groups - 1)
             TRY(put_results(exec, r));
@@ -346,11 +349,11 @@ static void join_marks(const struct exec *exec, int bucket)
     const uint8_t *joined = side->marks[bucket];
     uint8_t *out = side->joined_marks + (joined - side->all_marks);
 
-    for (int r = 0; r < exec->ranks; r++) {
-        if (r == exec->rank)
+    for (int r = 0; r < exec->topology.ranks; r++) {
+        if (r == exec->topology.rank)
             continue;
         side->config.face->join_marks(side->sums, out, joined, marks_of(exec, bucket, r),
-                                      (size_t)exec->row_sums[bucket].rows);
+                                      (size_t)exec->layout.row_sums[bucket].rows);
         joined = out;
     }
 }
@@ -363,7 +366,7 @@ static enum status swap_parts(const struct exec *exec, int group, float *vector)
 
     TRY(side->config.face->team->begin(side->team->sums, side->sums));
     for (int i = 0; i < side->n_stretches; i++) {
-        for (int r = 0; r < exec->ranks && side->stretches[i].group == group; r++) {
+        for (int r = 0; r < exec->topology.ranks && side->stretches[i].group == group; r++) {
             const struct device_part part = ranks_share(exec, &side->stretches[i], r);
             if (status == STATUS_OK)
                 status = share(exec, side->team->sums, vector + part.at,
@@ -379,7 +382,8 @@ static enum status make_whole_sum(const struct exec *exec, int group)
     const struct device_side *side = exec->device;
 
     for (int i = 0; i < side->n_stretches; i++) {
-        const struct device_part mine = ranks_share(exec, &side->stretches[i], exec->rank);
+        const struct device_part mine =
+            ranks_share(exec, &side->stretches[i], exec->topology.rank);
         if (mine.count > 0)
             ranks_add(exec, mine, side->sum + mine.at);
     }
@@ -394,7 +398,7 @@ enum status team_meet(const struct exec *exec, int group)
     TRY(side->config.face->team->begin(side->team->sums, side->sums));
     TRY(finish(exec, side->team->sums, put_meeting(exec, group)));
     for (int b = of->first; b < of->end; b++) {
-        if (exec->row_sums[b].is_used)
+        if (exec->layout.row_sums[b].is_used)
             join_marks(exec, b);
     }
     return ranks_update_all(exec) ? make_whole_sum(exec, group) : STATUS_OK;
@@ -406,7 +410,7 @@ enum status team_swap_squares(const struct exec *exec)
     enum status status = STATUS_OK;
 
     TRY(side->config.face->team->begin(side->team->sums, side->sums));
-    for (int r = 0; r < exec->ranks && status == STATUS_OK; r++) {
+    for (int r = 0; r < exec->topology.ranks && status == STATUS_OK; r++) {
         size_t bytes;
         double *squares = squares_of_rank(exec, r, &bytes);
         status = share(exec, side->team->sums, squares, bytes, r);

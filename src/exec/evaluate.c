@@ -84,8 +84,8 @@ static void note_answers(const struct lane *lane, const struct plan *plan, const
     const float *logits = output_of(lane, plan);
 
     for (int64_t i = 0; i < plan->extents.rows; i++)
-        exec->eval_answers[index[i]] =
-            answer_of(logits + i * exec->classes, exec->classes, lane->eval_y[i]);
+        exec->eval.answers[index[i]] =
+            answer_of(logits + i * exec->eval.classes, exec->eval.classes, lane->eval_y[i]);
 }
 
 /* Those of a batch of these samples. */
@@ -101,13 +101,13 @@ static struct extents extents_of(const struct source *source, const int64_t *ind
 /* Does somebody look at what the samples give, not at the loss alone? */
 static bool wants_output(const struct exec *exec)
 {
-    return exec->classes || exec->eval_outputs || exec->predict_out;
+    return exec->eval.classes || exec->eval.outputs || exec->eval.predict_out;
 }
 
 /* Reads samples; gives the plan for them. */
 static const struct plan *read_samples(struct lane *lane, const int64_t *index, int64_t rows)
 {
-    const struct source *source = lane->exec->eval_data;
+    const struct source *source = lane->exec->eval.data;
     const struct extents extents = extents_of(source, index, rows);
 
     if (lane->exec->device)
@@ -220,15 +220,15 @@ static bool is_mine(const struct lane *lane, int64_t b)
 
     if (parts && b % comm_size(parts) != comm_rank(parts))
         return false;
-    return (parts ? b / comm_size(parts) : b) % exec->job_lanes ==
-           exec->first_lane + lane->number;
+    return (parts ? b / comm_size(parts) : b) % exec->topology.job_lanes ==
+           exec->topology.first_lane + lane->number;
 }
 
 /* What a batch gives goes to its places. */
 static void point_to_results(struct lane *lane, int64_t b)
 {
-    lane->bases[BASE_LOSS] = (char *)&lane->exec->eval_losses[b];
-    lane->bases[BASE_CORRECT] = (char *)&lane->exec->eval_corrects[b];
+    lane->bases[BASE_LOSS] = (char *)&lane->exec->eval.losses[b];
+    lane->bases[BASE_CORRECT] = (char *)&lane->exec->eval.corrects[b];
 }
 
 /* A batch has run here, and the output is, too, unless another stage has it. */
@@ -238,10 +238,10 @@ static void note_batch(const struct lane *lane, const struct plan *plan, const i
 
     if (!plan->output_floats)
         return;
-    if (exec->classes)
+    if (exec->eval.classes)
         note_answers(lane, plan, index);
-    for (int64_t i = 0; exec->eval_outputs && i < plan->extents.rows; i++)
-        copy_output(lane, plan, i, exec->eval_outputs + index[i] * output_floats(exec));
+    for (int64_t i = 0; exec->eval.outputs && i < plan->extents.rows; i++)
+        copy_output(lane, plan, i, exec->eval.outputs + index[i] * output_floats(exec));
 }
 
 static void run_batches(struct lane *lane)
@@ -250,10 +250,10 @@ static void run_batches(struct lane *lane)
     const int64_t begin = clock_ns();
     int64_t index[EVAL_ROWS], round = 0;
 
-    for (int64_t b = exec->eval_begin; b < exec->eval_end; b++) {
+    for (int64_t b = exec->eval.begin; b < exec->eval.end; b++) {
         if (!is_mine(lane, b))
             continue;
-        const int64_t rows = batch_samples(exec, exec->eval_data, b, index);
+        const int64_t rows = batch_samples(exec, exec->eval.data, b, index);
         point_to_results(lane, b);
         hold_enter_round(lane, round++);
         const struct plan *plan = run_samples(lane, index, rows);
@@ -271,14 +271,14 @@ static int64_t count_mine(const struct lane *lane)
 {
     int64_t count = 0;
 
-    for (int64_t b = lane->exec->eval_begin; b < lane->exec->eval_end; b++)
+    for (int64_t b = lane->exec->eval.begin; b < lane->exec->eval.end; b++)
         count += is_mine(lane, b);
     return count;
 }
 
 static int64_t find_mine(const struct lane *lane, int64_t number)
 {
-    int64_t b = lane->exec->eval_begin;
+    int64_t b = lane->exec->eval.begin;
 
     for (; !is_mine(lane, b) || number-- > 0; b++)
         ;
@@ -289,7 +289,7 @@ static const struct plan *begin_batch(struct lane *lane, int64_t number)
 {
     const int64_t b = find_mine(lane, number);
     int64_t index[EVAL_ROWS];
-    const int64_t rows = batch_samples(lane->exec, lane->exec->eval_data, b, index);
+    const int64_t rows = batch_samples(lane->exec, lane->exec->eval.data, b, index);
 
     point_to_results(lane, b);
     return read_samples(lane, index, rows);
@@ -299,7 +299,7 @@ static void end_batch(struct lane *lane, const struct plan *plan, int64_t number
 {
     int64_t index[EVAL_ROWS];
 
-    batch_samples(lane->exec, lane->exec->eval_data, find_mine(lane, number), index);
+    batch_samples(lane->exec, lane->exec->eval.data, find_mine(lane, number), index);
     note_batch(lane, plan, index);
 }
 
@@ -316,7 +316,8 @@ static void run_pipeline(struct lane *lane)
 /* Copies of a stage hear the same, each from its own pipeline: the first of a node puts it where all of them look. */
 static enum status tell(struct exec *exec, void *data, size_t bytes)
 {
-    const bool is_first = exec->rank == transport_node_first(exec->transport, exec->node);
+    const bool is_first =
+        exec->topology.rank == transport_node_first(exec->transport, exec->topology.node);
     const struct exec_beside *beside = &exec->config.beside;
     char *dropped = NULL;
 
@@ -332,13 +333,13 @@ static enum status tell(struct exec *exec, void *data, size_t bytes)
 static enum status tell_results(struct exec *exec, int64_t n_batches)
 {
     const size_t batches = (size_t)n_batches;
-    const size_t samples = exec->classes ? (size_t)source_count(exec->eval_data) : 0;
+    const size_t samples = exec->eval.classes ? (size_t)source_count(exec->eval.data) : 0;
 
     if (!exec->config.beside.transport)
         return STATUS_OK;
-    TRY(tell(exec, exec->eval_losses, batches * sizeof *exec->eval_losses));
-    TRY(tell(exec, exec->eval_corrects, batches * sizeof *exec->eval_corrects));
-    TRY(tell(exec, exec->eval_answers, samples * sizeof *exec->eval_answers));
+    TRY(tell(exec, exec->eval.losses, batches * sizeof *exec->eval.losses));
+    TRY(tell(exec, exec->eval.corrects, batches * sizeof *exec->eval.corrects));
+    TRY(tell(exec, exec->eval.answers, samples * sizeof *exec->eval.answers));
     return exec_settle(exec);
 }
 
@@ -363,20 +364,20 @@ static enum status make_room(struct exec *exec, const struct source *source, int
     const struct graph_roles *roles = eval_roles(exec);
 
     if (roles->correct && roles->output->shape.rank == 2)
-        exec->classes = (int)roles->output->shape.dim[1];
-    if (n_batches > exec->eval_capacity) {
+        exec->eval.classes = (int)roles->output->shape.dim[1];
+    if (n_batches > exec->eval.capacity) {
         const size_t batches = (size_t)n_batches;
-        const size_t samples = exec->classes ? batches * EVAL_ROWS : 0;
+        const size_t samples = exec->eval.classes ? batches * EVAL_ROWS : 0;
         void *block;
         TRY(transport_share(exec->transport,
                             batches * 2 * sizeof(float) + samples * sizeof(struct answer),
                             &block));
-        exec->eval_losses = block;
-        exec->eval_corrects = exec->eval_losses + n_batches;
-        exec->eval_answers = (struct answer *)(exec->eval_corrects + n_batches);
-        exec->eval_capacity = n_batches;
+        exec->eval.losses = block;
+        exec->eval.corrects = exec->eval.losses + n_batches;
+        exec->eval.answers = (struct answer *)(exec->eval.corrects + n_batches);
+        exec->eval.capacity = n_batches;
     }
-    for (int i = 0; i < exec->n_lanes; i++)
+    for (int i = 0; i < exec->topology.n_lanes; i++)
         TRY(make_samples(&exec->lanes[i], source));
     return STATUS_OK;
 }
@@ -402,9 +403,9 @@ static int64_t count_top5(const struct exec *exec, const struct source *source)
 {
     int64_t top5 = 0;
 
-    for (int64_t i = 0; exec->classes && i < source_count(source); i++) {
+    for (int64_t i = 0; exec->eval.classes && i < source_count(source); i++) {
         const int32_t label = source_label(source, i);
-        top5 += label >= 0 && label < exec->classes && exec->eval_answers[i].place < TOP;
+        top5 += label >= 0 && label < exec->eval.classes && exec->eval.answers[i].place < TOP;
     }
     return top5;
 }
@@ -425,13 +426,13 @@ static enum status prepare_batches(struct exec *exec, const struct source *sourc
     int64_t index[EVAL_ROWS];
     int n_plans = 0;
 
-    for (exec->eval_end = exec->eval_begin;
-         exec->eval_end < batch_count(exec, source) && n_plans < PLANS_MAX; exec->eval_end++) {
-        const int64_t rows = batch_samples(exec, source, exec->eval_end, index);
+    for (exec->eval.end = exec->eval.begin;
+         exec->eval.end < batch_count(exec, source) && n_plans < PLANS_MAX; exec->eval.end++) {
+        const int64_t rows = batch_samples(exec, source, exec->eval.end, index);
         const struct extents extents = extents_of(source, index, rows);
         n_plans +=
-            exec->eval_end == exec->eval_begin || !extents_equal(extents, exec->eval_extents);
-        exec->eval_extents = extents;
+            exec->eval.end == exec->eval.begin || !extents_equal(extents, exec->eval.extents);
+        exec->eval.extents = extents;
         TRY(exec_prepare(exec, extents, true));
     }
     return STATUS_OK;
@@ -440,36 +441,36 @@ static enum status prepare_batches(struct exec *exec, const struct source *sourc
 /* Which node has evaluated a batch, and a sample of one. */
 static int maker_of_batch(const struct exec *exec, size_t b)
 {
-    const int lane = (int)(b % (size_t)exec->job_lanes);
-    return transport_node_of(exec->transport, lane / exec->n_lanes);
+    const int lane = (int)(b % (size_t)exec->topology.job_lanes);
+    return transport_node_of(exec->transport, lane / exec->topology.n_lanes);
 }
 
 static int maker_of_sample(const struct exec *exec, size_t at)
 {
-    return maker_of_batch(exec, at / (size_t)rows_at_once(exec, exec->eval_data));
+    return maker_of_batch(exec, at / (size_t)rows_at_once(exec, exec->eval.data));
 }
 
 /* What other nodes have evaluated comes here. Answers stand by the number of a sample, which need not be
  * its place in the order of evaluation: those are put in that order for the way. */
 static enum status merge_results(struct exec *exec, int64_t n_batches)
 {
-    const struct source *source = exec->eval_data;
-    const int64_t samples = exec->classes ? source_count(source) : 0;
+    const struct source *source = exec->eval.data;
+    const int64_t samples = exec->eval.classes ? source_count(source) : 0;
     struct answer *ordered;
 
-    TRY(net_merge(exec, exec->eval_losses, (size_t)n_batches, sizeof *exec->eval_losses,
+    TRY(net_merge(exec, exec->eval.losses, (size_t)n_batches, sizeof *exec->eval.losses,
                   maker_of_batch));
-    TRY(net_merge(exec, exec->eval_corrects, (size_t)n_batches, sizeof *exec->eval_corrects,
+    TRY(net_merge(exec, exec->eval.corrects, (size_t)n_batches, sizeof *exec->eval.corrects,
                   maker_of_batch));
     if (samples == 0)
         return STATUS_OK;
     TRY(mem_alloc((size_t)samples, sizeof *ordered, &ordered));
     for (int64_t i = 0; i < samples; i++)
-        ordered[i] = exec->eval_answers[source_at(source, i)];
+        ordered[i] = exec->eval.answers[source_at(source, i)];
     enum status status =
         net_merge(exec, ordered, (size_t)samples, sizeof *ordered, maker_of_sample);
     for (int64_t i = 0; status == STATUS_OK && i < samples; i++)
-        exec->eval_answers[source_at(source, i)] = ordered[i];
+        exec->eval.answers[source_at(source, i)] = ordered[i];
     mem_free(ordered);
     return status;
 }
@@ -480,8 +481,8 @@ static enum status begin_walk(struct exec *exec)
     if (!exec->hold.buckets)
         return STATUS_OK;
     hold_begin(exec, &(struct hold_walk){ .is_evaluation = true,
-                                          .begin = exec->eval_begin,
-                                          .end = exec->eval_end });
+                                          .begin = exec->eval.begin,
+                                          .end = exec->eval.end });
     return net_begin(exec, (struct extents){ 0 });
 }
 
@@ -489,22 +490,22 @@ static enum status begin_walk(struct exec *exec)
  * then. */
 static void forget_results(struct exec *exec, int64_t n_batches)
 {
-    const size_t samples = exec->classes ? (size_t)source_count(exec->eval_data) : 0;
+    const size_t samples = exec->eval.classes ? (size_t)source_count(exec->eval.data) : 0;
 
-    memset(exec->eval_losses, 0, (size_t)n_batches * sizeof *exec->eval_losses);
-    memset(exec->eval_corrects, 0, (size_t)n_batches * sizeof *exec->eval_corrects);
+    memset(exec->eval.losses, 0, (size_t)n_batches * sizeof *exec->eval.losses);
+    memset(exec->eval.corrects, 0, (size_t)n_batches * sizeof *exec->eval.corrects);
     if (samples)
-        memset(exec->eval_answers, 0, samples * sizeof *exec->eval_answers);
+        memset(exec->eval.answers, 0, samples * sizeof *exec->eval.answers);
 }
 
 static enum status join_results(struct exec *exec, int64_t n_batches)
 {
     struct comm *parts = exec->config.evaluators;
-    const size_t samples = exec->classes ? (size_t)source_count(exec->eval_data) : 0;
+    const size_t samples = exec->eval.classes ? (size_t)source_count(exec->eval.data) : 0;
 
-    TRY(comm_all_reduce(parts, exec->eval_losses, (size_t)n_batches, DTYPE_F32, COMM_OP_SUM));
-    TRY(comm_all_reduce(parts, exec->eval_corrects, (size_t)n_batches, DTYPE_F32, COMM_OP_SUM));
-    return comm_all_reduce(parts, exec->eval_answers,
+    TRY(comm_all_reduce(parts, exec->eval.losses, (size_t)n_batches, DTYPE_F32, COMM_OP_SUM));
+    TRY(comm_all_reduce(parts, exec->eval.corrects, (size_t)n_batches, DTYPE_F32, COMM_OP_SUM));
+    return comm_all_reduce(parts, exec->eval.answers,
                            samples * (sizeof(struct answer) / sizeof(int32_t)), DTYPE_I32,
                            COMM_OP_SUM);
 }
@@ -520,11 +521,11 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
     if (exec->device)
         TRY(device_give(exec));
     TRY(make_room(exec, source, n_batches));
-    exec->eval_data = source;
+    exec->eval.data = source;
     if (exec->config.evaluators)
         forget_results(exec, n_batches);
-    for (exec->eval_begin = 0; exec->eval_begin < n_batches;
-         exec->eval_begin = exec->eval_end) {
+    for (exec->eval.begin = 0; exec->eval.begin < n_batches;
+         exec->eval.begin = exec->eval.end) {
         TRY(prepare_batches(exec, source));
         TRY(begin_walk(exec));
         TRY(exec_on_lanes(exec, exec->pipe ? run_pipeline : run_batches));
@@ -534,10 +535,10 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
     const int evaluated = exec->program->barrier[BARRIER_EVALUATE];
     lane_signal(&exec->lanes[0], evaluated);
     TRY(exec_wait_until(exec, &exec->lanes[0], evaluated,
-                        exec_target(exec, evaluated, exec->evaluations++),
+                        exec_target(exec, evaluated, exec->eval.count++),
                         "all_reduce of the evaluation"));
-    if (exec->nodes > 1) {
-        if (exec->rank == transport_node_first(exec->transport, exec->node))
+    if (exec->topology.nodes > 1) {
+        if (exec->topology.rank == transport_node_first(exec->transport, exec->topology.node))
             TRY(merge_results(exec, n_batches));
         TRY(exec_settle(exec)); /* the node's first rank has brought it */
     }
@@ -545,8 +546,8 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
         TRY(join_results(exec, n_batches));
     TRY(tell_results(exec, n_batches));
     for (int64_t b = 0; b < n_batches; b++) {
-        result.loss += (double)exec->eval_losses[b];
-        result.correct += (double)exec->eval_corrects[b];
+        result.loss += (double)exec->eval.losses[b];
+        result.correct += (double)exec->eval.corrects[b];
     }
     result.loss = result.weight ? result.loss / (double)result.weight : 0;
     result.top5 = count_top5(exec, source);
@@ -557,18 +558,18 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
 
 void exec_keep_outputs(struct exec *exec, float *out)
 {
-    exec->eval_outputs = out;
+    exec->eval.outputs = out;
 }
 
 int exec_classes(const struct exec *exec)
 {
-    return exec->classes;
+    return exec->eval.classes;
 }
 
 int32_t exec_answer(const struct exec *exec, int64_t sample, float *out_score)
 {
-    *out_score = exec->eval_answers[sample].score;
-    return exec->eval_answers[sample].class;
+    *out_score = exec->eval.answers[sample].score;
+    return exec->eval.answers[sample].class;
 }
 
 /* Some samples -------------------------------------------------------------------------- */
@@ -581,11 +582,12 @@ static void predict(struct lane *lane)
         return;                                     /* one lane is enough for so few */
     lane->bases[BASE_LOSS] = (char *)lane->scratch; /* nobody asks for these */
     lane->bases[BASE_CORRECT] = (char *)(lane->scratch + 1);
-    const struct plan *plan = run_samples(lane, exec->predict_index, exec->predict_count);
+    const struct plan *plan =
+        run_samples(lane, exec->eval.predict_index, exec->eval.predict_count);
     if (!plan)
         return; /* a device has failed */
-    for (int64_t i = 0; i < exec->predict_count; i++)
-        copy_output(lane, plan, i, exec->predict_out + i * output_floats(exec));
+    for (int64_t i = 0; i < exec->eval.predict_count; i++)
+        copy_output(lane, plan, i, exec->eval.predict_out + i * output_floats(exec));
 }
 
 enum status exec_predict(struct exec *exec, const struct source *source, const int64_t *index,
@@ -597,13 +599,13 @@ enum status exec_predict(struct exec *exec, const struct source *source, const i
         return STATUS_OK;
     TRY(make_samples(&exec->lanes[0], source));
     TRY(exec_prepare(exec, extents_of(source, index, count), true));
-    exec->eval_data = source;
-    exec->predict_index = index;
-    exec->predict_count = count;
-    exec->predict_out = out;
+    exec->eval.data = source;
+    exec->eval.predict_index = index;
+    exec->eval.predict_count = count;
+    exec->eval.predict_out = out;
     if (exec->device)
         TRY(device_give(exec));
     const enum status status = exec_on_lanes(exec, predict);
-    exec->predict_out = NULL;
+    exec->eval.predict_out = NULL;
     return status;
 }

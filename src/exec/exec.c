@@ -26,31 +26,31 @@ static int64_t row_begin(int64_t shards, int64_t parts, int64_t number)
 static int64_t rank_begin(const struct exec *exec, int rank)
 {
     return exec->config.rows ? exec->config.rows[rank]
-                             : row_begin(exec->shards, exec->ranks, rank);
+                             : row_begin(exec->topology.shards, exec->topology.ranks, rank);
 }
 
 int64_t exec_first_shard(const struct exec *exec)
 {
-    return exec->first_shard + rank_begin(exec, exec->rank);
+    return exec->topology.first_shard + rank_begin(exec, exec->topology.rank);
 }
 
 int64_t exec_shard_count(const struct exec *exec)
 {
-    return rank_begin(exec, exec->rank + 1) - rank_begin(exec, exec->rank);
+    return rank_begin(exec, exec->topology.rank + 1) - rank_begin(exec, exec->topology.rank);
 }
 
 void exec_move_part(struct exec *exec, int64_t first)
 {
     BUG_ON(!exec->config.part.count || exec->config.part.with_others || first < 0 ||
-           first + exec->shards > exec->config.shards);
-    exec->config.part.first = exec->first_shard = first;
+           first + exec->topology.shards > exec->config.shards);
+    exec->config.part.first = exec->topology.first_shard = first;
     if (exec->device) /* these shards may have other rows */
         device_forget_graphs(exec->device);
 }
 
 int exec_lanes(const struct exec *exec)
 {
-    return exec->n_lanes;
+    return exec->topology.n_lanes;
 }
 
 /* One a thread if there are shards for all of them on every rank; else one a shard, and threads share
@@ -68,9 +68,9 @@ int exec_lanes_of(int64_t shards, int ranks, int threads)
 /* Shards of the rank that has fewest. */
 static int64_t fewest_shards(const struct exec *exec)
 {
-    int64_t fewest = exec->shards;
+    int64_t fewest = exec->topology.shards;
 
-    for (int r = 0; r < exec->ranks; r++) {
+    for (int r = 0; r < exec->topology.ranks; r++) {
         const int64_t mine = rank_begin(exec, r + 1) - rank_begin(exec, r);
         fewest = mine < fewest ? mine : fewest;
     }
@@ -81,24 +81,27 @@ static enum status check_rows(const struct exec *exec)
 {
     const struct exec_config *config = &exec->config;
 
-    if (exec->shards < exec->ranks)
+    if (exec->topology.shards < exec->topology.ranks)
         return FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
-                    (long long)exec->shards, exec->ranks);
-    if (rank_begin(exec, 0) != 0 || rank_begin(exec, exec->ranks) != exec->shards ||
+                    (long long)exec->topology.shards, exec->topology.ranks);
+    if (rank_begin(exec, 0) != 0 ||
+        rank_begin(exec, exec->topology.ranks) != exec->topology.shards ||
         fewest_shards(exec) < 1)
         return FAIL(STATUS_USAGE, "%lld shards are not given to %d ranks in rows",
-                    (long long)exec->shards, exec->ranks);
-    if (config->part.count && exec->ranks > 1)
-        return FAIL(STATUS_USAGE, "a part of a job is for one rank, there are %d", exec->ranks);
-    if (exec->first_shard < 0 || exec->shards < 1 ||
-        exec->first_shard + exec->shards > config->shards)
+                    (long long)exec->topology.shards, exec->topology.ranks);
+    if (config->part.count && exec->topology.ranks > 1)
+        return FAIL(STATUS_USAGE, "a part of a job is for one rank, there are %d",
+                    exec->topology.ranks);
+    if (exec->topology.first_shard < 0 || exec->topology.shards < 1 ||
+        exec->topology.first_shard + exec->topology.shards > config->shards)
         return FAIL(STATUS_USAGE, "shards %lld to %lld are no part of %lld",
-                    (long long)exec->first_shard, (long long)(exec->first_shard + exec->shards),
+                    (long long)exec->topology.first_shard,
+                    (long long)(exec->topology.first_shard + exec->topology.shards),
                     (long long)config->shards);
-    if (config->remote && exec->ranks > 1)
+    if (config->remote && exec->topology.ranks > 1)
         return FAIL(STATUS_USAGE, "an executor with servers is for one rank, there are %d",
-                    exec->ranks);
-    if (exec->tree_shards > exec->shards && !config->remote)
+                    exec->topology.ranks);
+    if (exec->topology.tree_shards > exec->topology.shards && !config->remote)
         return FAIL(STATUS_UNSUPPORTED, "there is nobody to add what other parts have");
     return STATUS_OK;
 }
@@ -109,19 +112,20 @@ static void find_part(struct exec *exec)
     const struct exec_part *part = &exec->config.part;
     const bool is_whole = part->count == 0;
 
-    exec->shards = is_whole ? exec->config.shards : part->count;
-    exec->first_shard = is_whole ? 0 : part->first;
-    exec->tree_first = part->with_others ? exec->first_shard : 0;
-    exec->tree_shards = part->with_others ? exec->config.shards : exec->shards;
+    exec->topology.shards = is_whole ? exec->config.shards : part->count;
+    exec->topology.first_shard = is_whole ? 0 : part->first;
+    exec->topology.tree_first = part->with_others ? exec->topology.first_shard : 0;
+    exec->topology.tree_shards =
+        part->with_others ? exec->config.shards : exec->topology.shards;
 }
 
 struct samples exec_samples(const struct exec *exec, int64_t v)
 {
-    const int64_t count = exec->batch->samples, shards = exec->config.shards;
-    const int64_t begin = sampler_shard_begin(count, shards, exec->first_shard + v);
+    const int64_t count = exec->now.batch->samples, shards = exec->config.shards;
+    const int64_t begin = sampler_shard_begin(count, shards, exec->topology.first_shard + v);
 
     return (struct samples){
-        begin, sampler_shard_begin(count, shards, exec->first_shard + v + 1) - begin
+        begin, sampler_shard_begin(count, shards, exec->topology.first_shard + v + 1) - begin
     };
 }
 
@@ -136,18 +140,18 @@ void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *c
 
 void exec_lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
 {
-    const int rank = number / exec->n_lanes, lane = number % exec->n_lanes;
+    const int rank = number / exec->topology.n_lanes, lane = number % exec->topology.n_lanes;
     const int64_t begin = rank_begin(exec, rank);
     const int64_t mine = rank_begin(exec, rank + 1) - begin;
 
-    *first = begin + row_begin(mine, exec->n_lanes, lane);
-    *count = begin + row_begin(mine, exec->n_lanes, lane + 1) - *first;
+    *first = begin + row_begin(mine, exec->topology.n_lanes, lane);
+    *count = begin + row_begin(mine, exec->topology.n_lanes, lane + 1) - *first;
 }
 
 /* Shards of lane `number` of this node. */
 static void lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
 {
-    exec_lane_row(exec, exec->first_lane + number, first, count);
+    exec_lane_row(exec, exec->topology.first_lane + number, first, count);
 }
 
 /* Reading the graph -------------------------------------------------------------------- */
@@ -158,32 +162,33 @@ static enum status read_params(struct exec *exec)
     const size_t n_values = (size_t)graph_value_count(graph) + 1;
     int number = 0;
 
-    TRY(mem_alloc(n_values, sizeof *exec->params, &exec->params));
-    TRY(mem_alloc(n_values, sizeof *exec->param_numbers, &exec->param_numbers));
+    TRY(mem_alloc(n_values, sizeof *exec->model.params, &exec->model.params));
+    TRY(mem_alloc(n_values, sizeof *exec->model.numbers, &exec->model.numbers));
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
         if (value->kind != VALUE_PARAM && value->kind != VALUE_AVERAGE)
             continue;
-        if (pass_is_local(&exec->buckets.pipeline, value->stage)) {
-            exec->param_numbers[exec->n_params] = number;
-            exec->params[exec->n_params++] = value;
+        if (pass_is_local(&exec->layout.buckets.pipeline, value->stage)) {
+            exec->model.numbers[exec->model.count] = number;
+            exec->model.params[exec->model.count++] = value;
         }
         number++;
     }
-    exec->n_model = number;
+    exec->model.total = number;
     struct vectors vectors;
     TRY(vectors_read(graph, &exec->config.optim, &vectors));
-    exec->buckets.count = vectors.count;
-    memcpy(exec->buckets.begin, vectors.begin, sizeof vectors.begin);
-    memcpy(exec->updates, vectors.buckets, sizeof vectors.buckets);
-    exec->n_states = vectors.n_states;
-    exec->vector = (size_t)exec->buckets.begin[exec->buckets.count];
+    exec->layout.buckets.count = vectors.count;
+    memcpy(exec->layout.buckets.begin, vectors.begin, sizeof vectors.begin);
+    memcpy(exec->layout.updates, vectors.buckets, sizeof vectors.buckets);
+    exec->layout.n_states = vectors.n_states;
+    exec->layout.vector = (size_t)exec->layout.buckets.begin[exec->layout.buckets.count];
     if (exec->config.batch == 0) /* no step, so no shapes */
         return STATUS_OK;
     struct extents extents = graph_extents(graph);
     extents.rows = (exec->config.batch + exec->config.shards - 1) / exec->config.shards;
-    TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *exec->largest, &exec->largest));
-    return graph_infer(graph, extents, exec->largest);
+    TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *exec->layout.largest,
+                  &exec->layout.largest));
+    return graph_infer(graph, extents, exec->layout.largest);
 }
 
 /* Factors ------------------------------------------------------------------------------- */
@@ -199,7 +204,7 @@ enum status exec_place_factor(struct exec *exec, const struct value *value, int 
                               size_t *out_offset)
 {
     const struct value *source = exec_source_of(value);
-    struct plan_factors *factors = &exec->factors;
+    struct plan_factors *factors = &exec->layout.factors;
 
     for (int i = 0; i < factors->count; i++) {
         if (factors->item[i].value == source) {
@@ -211,26 +216,28 @@ enum status exec_place_factor(struct exec *exec, const struct value *value, int 
     if (factors->count == PLAN_FACTORS)
         return FAIL(STATUS_UNSUPPORTED, "more than %d factors", PLAN_FACTORS);
     factors->item[factors->count++] = (struct plan_factor){ .value = source,
-                                                            .offset = exec->record,
+                                                            .offset = exec->layout.record,
                                                             .buckets = UINT64_C(1) << bucket };
-    *out_offset = exec->record;
-    const size_t count = exec->largest ? (size_t)shape_count(&exec->largest[source->id]) : 0;
+    *out_offset = exec->layout.record;
+    const size_t count =
+        exec->layout.largest ? (size_t)shape_count(&exec->layout.largest[source->id]) : 0;
     const size_t bytes = count * dtype_size(source->dtype);
-    exec->record += (bytes + 63) / 64 * 64;
+    exec->layout.record += (bytes + 63) / 64 * 64;
     return STATUS_OK;
 }
 
 static enum status read_factored(struct exec *exec, const struct node *node)
 {
     const int b = node->attrs.bucket;
-    struct factored *f = &exec->factored[b];
+    struct factored *f = &exec->layout.factored[b];
 
     f->is_used = true;
     f->k = node->in[0]->shape.dim[1];
     f->n = node->in[1]->shape.dim[1];
-    for (int i = 0; i < exec->n_params; i++) {
-        if (plan_bucket_of(exec->params[i]->flat) == b && exec->params[i]->offset > 0)
-            f->bias = exec->params[i]->offset;
+    for (int i = 0; i < exec->model.count; i++) {
+        if (plan_bucket_of(exec->model.params[i]->flat) == b &&
+            exec->model.params[i]->offset > 0)
+            f->bias = exec->model.params[i]->offset;
     }
     TRY(exec_place_factor(exec, node->in[0], b, &f->x));
     TRY(exec_place_factor(exec, node->in[1], b, &f->dy));
@@ -243,10 +250,10 @@ static void read_held(struct exec *exec, const struct node *node)
 {
     const uint64_t bit = UINT64_C(1) << node->attrs.bucket;
 
-    if (exec->nodes > 1 && exec->config.batch > 0)
+    if (exec->topology.nodes > 1 && exec->config.batch > 0)
         exec->hold.buckets |= bit;
     if (exec->config.device && exec->config.batch > 0)
-        exec->buckets.held |= bit; /* device_parts.c */
+        exec->layout.buckets.held |= bit; /* device_parts.c */
 }
 
 /* What nodes that run once a step say of memory. Refuses forms that no task runs. */
@@ -269,14 +276,14 @@ static enum status read_step_nodes(struct exec *exec)
         } else if (node->op == &op_all_gather && node->phase < PHASE_REDUCE) {
             read_held(exec, node);
         } else if (node->op == &op_clip_norm) {
-            exec->clips = !exec->config.remote; /* else servers do */
+            exec->layout.clips = !exec->config.remote; /* else servers do */
         } else if (node->op == &op_anchor) {
-            exec->anchors = true;
-            exec->mu = node->attrs.weight_decay;
+            exec->layout.anchors = true;
+            exec->layout.mu = node->attrs.weight_decay;
         } else if (node->op == &op_trust_ratio) {
-            exec->adapts = true;
+            exec->layout.adapts = true;
         } else if (node->op == &op_lamb_direction) {
-            exec->directs = true;
+            exec->layout.directs = true;
         } else if (node->op == &op_push) {
             pushes |= !node->in[0]->maker->attrs.served; /* else it goes to other ranks */
         } else if (node->op == &op_all_reduce &&
@@ -285,9 +292,9 @@ static enum status read_step_nodes(struct exec *exec)
                         "node %s: whole buckets are not reduced to every rank", node->name);
         }
     }
-    if (exec->ranks > 1 && !across)
+    if (exec->topology.ranks > 1 && !across)
         return FAIL(STATUS_MISMATCH, "graph %s is for one rank, there are %d",
-                    graph_name(exec->config.train), exec->ranks);
+                    graph_name(exec->config.train), exec->topology.ranks);
     if (pushes != (exec->config.remote != NULL) && exec->config.batch > 0)
         return FAIL(STATUS_MISMATCH, "graph %s is %s servers", graph_name(exec->config.train),
                     pushes ? "for a job with" : "for a job without");
@@ -315,12 +322,12 @@ static void lay_out_given(struct exec *exec, struct carver *carver, struct carve
     struct remote *remote = exec->remote;
 
     for (int i = 0; i < remote->n_sums && !remote->is_direct; i++)
-        remote->data[i] = carve(given, exec->vector, sizeof(float));
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const struct row_sum *r = &exec->row_sums[b];
+        remote->data[i] = carve(given, exec->layout.vector, sizeof(float));
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        const struct row_sum *r = &exec->layout.row_sums[b];
         if (!r->is_used)
             continue;
-        const size_t most = (size_t)(exec->shards * r->most);
+        const size_t most = (size_t)(exec->topology.shards * r->most);
         remote->ids[b] = carve(carver, most, sizeof(int32_t));
         remote->rows[b] = carve(carver, most * (size_t)r->width, sizeof(float));
     }
@@ -329,28 +336,30 @@ static void lay_out_given(struct exec *exec, struct carver *carver, struct carve
 /* given: of sums that go to servers. */
 static void lay_out(struct exec *exec, struct carver *carver, struct carver *given)
 {
-    const size_t buckets = (size_t)exec->buckets.count;
-    const size_t shards = (size_t)exec->shards;
+    const size_t buckets = (size_t)exec->layout.buckets.count;
+    const size_t shards = (size_t)exec->topology.shards;
     const size_t pieces = (size_t)exec->norms.count;
 
-    exec->counters = carve(carver, (size_t)exec->program->n_signals, sizeof *exec->counters);
+    exec->memory.counters =
+        carve(carver, (size_t)exec->program->n_signals, sizeof *exec->memory.counters);
     exec->hold.left = carve(carver, buckets, sizeof *exec->hold.left);
     exec->hold.furthest = carve(carver, 1, sizeof *exec->hold.furthest);
-    exec->flags = carve(carver, 2 * (size_t)exec->ranks, sizeof *exec->flags);
-    exec->arrivals = carve(carver, 1, account_bytes(exec));
-    exec->losses = carve(carver, 2 * shards, sizeof(float));
-    exec->corrects = carve(carver, 2 * shards, sizeof(float));
-    exec->param = carve(carver, exec->vector, sizeof(float));
-    for (int i = 0; i < exec->n_states; i++)
-        exec->state[i] = carve(carver, exec->vector, sizeof(float));
-    if (exec->anchors) {
-        exec->anchor = carve(carver, exec->vector, sizeof(float));
-        exec->shift = carve(carver, exec->vector, sizeof(float));
+    exec->memory.flags =
+        carve(carver, 2 * (size_t)exec->topology.ranks, sizeof *exec->memory.flags);
+    exec->account.arrivals = carve(carver, 1, account_bytes(exec));
+    exec->memory.losses = carve(carver, 2 * shards, sizeof(float));
+    exec->memory.corrects = carve(carver, 2 * shards, sizeof(float));
+    exec->memory.param = carve(carver, exec->layout.vector, sizeof(float));
+    for (int i = 0; i < exec->layout.n_states; i++)
+        exec->memory.state[i] = carve(carver, exec->layout.vector, sizeof(float));
+    if (exec->layout.anchors) {
+        exec->memory.anchor = carve(carver, exec->layout.vector, sizeof(float));
+        exec->memory.shift = carve(carver, exec->layout.vector, sizeof(float));
     }
-    exec->records = carve(carver, shards, exec->record);
-    exec->tables = carve(carver, 1, exec->tables_bytes);
+    exec->memory.records = carve(carver, shards, exec->layout.record);
+    exec->memory.tables = carve(carver, 1, exec->layout.tables_bytes);
     if (norms_are_used(exec) || exec->config.compress.codec)
-        exec->sum = carve(carver, exec->vector, sizeof(float));
+        exec->memory.sum = carve(carver, exec->layout.vector, sizeof(float));
     if (norms_are_used(exec)) {
         exec->norms.gradients = carve(carver, pieces, sizeof(double));
         exec->norms.params = carve(carver, pieces, sizeof(double));
@@ -362,33 +371,39 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
         lay_out_given(exec, carver, given);
     if (!exec->remote || !exec->remote->is_direct)
         given = carver; /* gradients stay here */
-    exec->n_parts = exec->own_parts = 0;
-    for (int number = 0; number < exec->all_lanes; number++) {
+    exec->memory.n_parts = exec->memory.own_parts = 0;
+    for (int number = 0; number < exec->topology.all_lanes; number++) {
         struct tree_stack stack;
         int64_t first, count;
 
         lane_row(exec, number, &first, &count);
-        const bool has_none = exec->buckets.pass || (exec->config.device && !exec->remote);
-        const int buffers =
-            has_none ? 0 : tree_buffers(exec->tree_shards, exec->tree_first + first, count);
-        float *gradients = carve(given, (size_t)buffers * exec->vector, sizeof(float));
+        const bool has_none =
+            exec->layout.buckets.pass || (exec->config.device && !exec->remote);
+        const int buffers = has_none ? 0
+                                     : tree_buffers(exec->topology.tree_shards,
+                                                    exec->topology.tree_first + first, count);
+        float *gradients = carve(given, (size_t)buffers * exec->layout.vector, sizeof(float));
         if (!carver->base)
             continue;
-        if ((exec->first_lane + number) / exec->n_lanes == exec->rank) {
-            exec->lanes[number % exec->n_lanes].gradients = gradients;
-            exec->lanes[number % exec->n_lanes].n_buffers = buffers;
+        if ((exec->topology.first_lane + number) / exec->topology.n_lanes ==
+            exec->topology.rank) {
+            exec->lanes[number % exec->topology.n_lanes].gradients = gradients;
+            exec->lanes[number % exec->topology.n_lanes].n_buffers = buffers;
         }
-        tree_stack_init(&stack, exec->tree_shards);
+        tree_stack_init(&stack, exec->topology.tree_shards);
         for (int64_t v = first; v < first + count; v++) {
-            tree_stack_push(&stack, exec->tree_first + v);
+            tree_stack_push(&stack, exec->topology.tree_first + v);
             while (tree_stack_can_add(&stack))
                 tree_stack_add(&stack);
         }
-        exec->own_parts +=
-            (exec->first_lane + number) / exec->n_lanes == exec->rank ? stack.count : 0;
+        exec->memory.own_parts +=
+            (exec->topology.first_lane + number) / exec->topology.n_lanes == exec->topology.rank
+                ? stack.count
+                : 0;
         for (int i = 0; i < stack.count; i++)
-            exec->parts[exec->n_parts++] =
-                (struct tree_part){ stack.node[i], gradients + (size_t)i * exec->vector };
+            exec->memory.parts[exec->memory.n_parts++] =
+                (struct tree_part){ stack.node[i],
+                                    gradients + (size_t)i * exec->layout.vector };
     }
 }
 
@@ -397,18 +412,18 @@ static enum status share_memory(struct exec *exec)
     struct carver carver = { 0 }, given = { 0 };
 
     lay_out(exec, &carver, &given);
-    exec->shared_bytes = carver.used + given.used;
-    TRY(transport_share(exec->transport, carver.used, &exec->shared));
+    exec->memory.bytes = carver.used + given.used;
+    TRY(transport_share(exec->transport, carver.used, &exec->memory.block));
     void *memory = NULL;
     if (exec->remote)
         TRY(exec->config.remote->memory(exec->config.remote->arg, given.used, &memory));
-    TRY(mem_alloc((size_t)(exec->all_lanes + exec->nodes) * 2 * TREE_DEPTH, sizeof *exec->parts,
-                  &exec->parts));
-    carver = (struct carver){ .base = exec->shared };
+    TRY(mem_alloc((size_t)(exec->topology.all_lanes + exec->topology.nodes) * 2 * TREE_DEPTH,
+                  sizeof *exec->memory.parts, &exec->memory.parts));
+    carver = (struct carver){ .base = exec->memory.block };
     given = (struct carver){ .base = memory };
     lay_out(exec, &carver, &given);
     if (exec->config.zero >= 2)
-        pages_keep_small(exec->shared, exec->shared_bytes);
+        pages_keep_small(exec->memory.block, exec->memory.bytes);
     if (exec->remote)
         remote_start(exec);
     return STATUS_OK;
@@ -425,21 +440,25 @@ static void flush_denormals(void *arg, int index)
 static enum status make_lanes(struct exec *exec)
 {
     /* A pipeline takes its shards one after the other; threads share each op. */
-    exec->n_lanes = exec->buckets.pipeline.stages > 0
-                        ? 1
-                        : lanes_for(fewest_shards(exec), exec->config.threads);
-    exec->all_lanes = exec->n_lanes * transport_node_size(exec->transport, exec->node);
-    exec->first_lane = exec->n_lanes * transport_node_first(exec->transport, exec->node);
-    exec->job_lanes = exec->n_lanes * exec->ranks;
-    if (exec->job_lanes > LANES_MAX)
-        return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->job_lanes, LANES_MAX);
-    const int helpers = exec->config.threads / exec->n_lanes; /* threads of a lane */
+    exec->topology.n_lanes = exec->layout.buckets.pipeline.stages > 0
+                                 ? 1
+                                 : lanes_for(fewest_shards(exec), exec->config.threads);
+    exec->topology.all_lanes =
+        exec->topology.n_lanes * transport_node_size(exec->transport, exec->topology.node);
+    exec->topology.first_lane =
+        exec->topology.n_lanes * transport_node_first(exec->transport, exec->topology.node);
+    exec->topology.job_lanes = exec->topology.n_lanes * exec->topology.ranks;
+    if (exec->topology.job_lanes > LANES_MAX)
+        return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->topology.job_lanes,
+                    LANES_MAX);
+    const int helpers = exec->config.threads / exec->topology.n_lanes; /* threads of a lane */
     const size_t join = columns_scratch(exec);
-    TRY(mem_alloc((size_t)exec->n_lanes, sizeof *exec->lanes, &exec->lanes));
-    for (int i = 0; i < exec->n_lanes; i++) {
+    TRY(mem_alloc((size_t)exec->topology.n_lanes, sizeof *exec->lanes, &exec->lanes));
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         lane->exec = exec;
-        lane->number = exec->rank * exec->n_lanes + i - exec->first_lane;
+        lane->number =
+            exec->topology.rank * exec->topology.n_lanes + i - exec->topology.first_lane;
         lane_row(exec, lane->number, &lane->first, &lane->count);
         TRY(columns_create(lane));
         const size_t reduce = (size_t)helpers * reduce_scratch(lane);
@@ -450,21 +469,23 @@ static enum status make_lanes(struct exec *exec)
         }
     }
     /* One shard alone, and the norm of all gradients need not be known: decision 0019. */
-    exec->buckets.pass = exec->tree_shards == 1 && !norms_are_used(exec) &&
-                         !exec->config.remote && !exec->config.privacy && !exec->config.device;
-    return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
+    exec->layout.buckets.pass = exec->topology.tree_shards == 1 && !norms_are_used(exec) &&
+                                !exec->config.remote && !exec->config.privacy &&
+                                !exec->config.device;
+    return exec->topology.n_lanes > 1 ? pool_create(exec->topology.n_lanes, &exec->lanes_pool)
+                                      : STATUS_OK;
 }
 
 /* What is given back, and how much may be under way: about two buckets. */
 static void find_window(struct exec *exec)
 {
-    const size_t some = exec->vector * sizeof(float) / 32;
+    const size_t some = exec->layout.vector * sizeof(float) / 32;
 
     exec->window = exec->config.window   ? exec->config.window
                    : some > WINDOW_LEAST ? some
                                          : WINDOW_LEAST;
-    exec->releases = exec->config.zero >= 2 && !exec->buckets.pass;
-    exec->buckets.held |= exec->hold.buckets;
+    exec->releases = exec->config.zero >= 2 && !exec->layout.buckets.pass;
+    exec->layout.buckets.held |= exec->hold.buckets;
 }
 
 /* What follows from the configuration and from who is where; no other rank is asked. */
@@ -473,15 +494,16 @@ static enum status read_config(struct exec *exec, struct transport *transport)
     const struct exec_config *config = &exec->config;
 
     exec->transport = transport;
-    exec->rank = transport_rank(transport);
-    exec->ranks = transport_size(transport);
+    exec->topology.rank = transport_rank(transport);
+    exec->topology.ranks = transport_size(transport);
     if (config->pipeline.stages > 1 || config->pipeline.ordered)
-        exec->buckets.pipeline = (struct pass_pipeline){ .stages = config->pipeline.stages,
-                                                         .chunks = config->pipeline.chunks,
-                                                         .own = config->pipeline.own };
+        exec->layout.buckets.pipeline =
+            (struct pass_pipeline){ .stages = config->pipeline.stages,
+                                    .chunks = config->pipeline.chunks,
+                                    .own = config->pipeline.own };
     find_part(exec);
-    exec->node = transport_node_of(exec->transport, exec->rank);
-    exec->nodes = transport_nodes(exec->transport);
+    exec->topology.node = transport_node_of(exec->transport, exec->topology.rank);
+    exec->topology.nodes = transport_nodes(exec->transport);
     TRY(read_params(exec));
     TRY(read_step_nodes(exec));
     TRY(check_rows(exec));
@@ -502,7 +524,7 @@ static enum status create(struct exec *exec)
         exec->beside_tag = transport_new_tags(config->beside.transport, 2);
     transport_set_patience(exec->transport, config->stall_timeout);
     TRY(talk_create(exec));
-    if (exec->nodes > 1 && !config->device)
+    if (exec->topology.nodes > 1 && !config->device)
         TRY(net_create(exec));
     if (config->remote)
         TRY(remote_create(exec));
@@ -511,7 +533,7 @@ static enum status create(struct exec *exec)
     find_window(exec);
     TRY(hold_create(exec));
     TRY(exec_make_program(exec));
-    transport_set_waiters(exec->transport, exec->all_lanes + (exec->net != NULL));
+    transport_set_waiters(exec->transport, exec->topology.all_lanes + (exec->net != NULL));
     TRY(share_memory(exec));
     TRY(average_create(exec));
     if (config->device)
@@ -533,7 +555,7 @@ static enum status allocate(const struct exec_config *config, struct exec **out)
     exec->config = *config;
     if (config->device)
         exec->config.threads = 1;
-    pthread_mutex_init(&exec->overlap.lock, NULL);
+    pthread_mutex_init(&exec->account.overlap.lock, NULL);
     pthread_mutex_init(&exec->clip.lock, NULL);
     *out = exec;
     return STATUS_OK;
@@ -596,9 +618,9 @@ void exec_destroy(struct exec *exec)
     hold_destroy(exec);
     pool_destroy(exec->lanes_pool);
     account_destroy(exec);
-    pthread_mutex_destroy(&exec->overlap.lock);
+    pthread_mutex_destroy(&exec->account.overlap.lock);
     pthread_mutex_destroy(&exec->clip.lock);
-    for (int i = 0; exec->lanes && i < exec->n_lanes; i++) {
+    for (int i = 0; exec->lanes && i < exec->topology.n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         for (int p = 0; p < lane->n_plans; p++)
             plan_destroy(lane->plans[p]);
@@ -613,11 +635,11 @@ void exec_destroy(struct exec *exec)
         mem_free(lane->eval_y);
     }
     mem_free(exec->lanes);
-    mem_free(exec->params);
-    mem_free(exec->param_numbers);
-    mem_free(exec->largest);
-    mem_free(exec->parts);
-    mem_free(exec->gathers.item);
+    mem_free(exec->model.params);
+    mem_free(exec->model.numbers);
+    mem_free(exec->layout.largest);
+    mem_free(exec->memory.parts);
+    mem_free(exec->layout.gathers.item);
     norms_destroy(exec);
     mem_free(exec);
 }
@@ -645,7 +667,7 @@ static enum status grow_arenas(struct exec *exec, size_t bytes)
     if (each <= exec->arena_bytes)
         return STATUS_OK;
     bytes = each * (size_t)pipe_arenas(exec);
-    for (int i = 0; i < exec->n_lanes; i++) {
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         void *arena =
             mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -656,7 +678,7 @@ static enum status grow_arenas(struct exec *exec, size_t bytes)
         lane->arenas = lane->arena = arena;
         lane->arena_bytes = bytes;
         lane->bases[BASE_ARENA] = arena;
-        lane->bases[BASE_PARAM] = (char *)exec->param;
+        lane->bases[BASE_PARAM] = (char *)exec->memory.param;
     }
     exec->arena_bytes = each;
     return STATUS_OK;
@@ -686,7 +708,7 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
 
     if (extents.rows == 0)
         return STATUS_OK;
-    for (int i = 0; i < exec->n_lanes; i++) {
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         struct plan **plans = evaluation ? lane->eval_plans : lane->plans;
         int *n = evaluation ? &lane->n_eval_plans : &lane->n_plans;
@@ -700,15 +722,16 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
             memmove(&plans[0], &plans[1], (PLANS_MAX - 1) * sizeof *plans);
             --*n;
         }
-        struct plan_gathers gathers = exec->gathers;
+        struct plan_gathers gathers = exec->layout.gathers;
         gathers.shard = lane->first;
         if (exec->device)
             TRY(device_plan(exec, extents, evaluation, &plans[*n]));
         else
-            TRY(plan_create(
-                evaluation ? exec->config.eval : exec->config.train, exec->config.train,
-                extents, &exec->buckets, evaluation ? &no_factors : &exec->factors,
-                evaluation ? &no_gathers : &gathers, exec->config.choices, &plans[*n]));
+            TRY(plan_create(evaluation ? exec->config.eval : exec->config.train,
+                            exec->config.train, extents, &exec->layout.buckets,
+                            evaluation ? &no_factors : &exec->layout.factors,
+                            evaluation ? &no_gathers : &gathers, exec->config.choices,
+                            &plans[*n]));
         ++*n;
         if (!evaluation && !exec->device)
             TRY(lane_find_ranges(exec, plans[*n - 1]));
@@ -776,7 +799,7 @@ enum status exec_on_lanes(struct exec *exec, void (*fn)(struct lane *lane))
         pool_run(exec->lanes_pool, run_lane, &call);
     else
         run_lane(&call, 0);
-    for (int i = 0; i < exec->n_lanes; i++) {
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
         if (exec->lanes[i].status != STATUS_OK)
             return status_set(exec->lanes[i].status, exec->lanes[i].failure);
     }

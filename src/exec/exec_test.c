@@ -232,22 +232,24 @@ static enum status look_at_memory(struct comm *comm, void *arg)
     TRY(job_train(job, exec, comm, &outcome));
     CHECK(exec_is_in_parts(exec) == (zero == 3));
     TRY(exec_settle(exec));
-    for (int b = 0; b < exec->buckets.count; b++)
+    for (int b = 0; b < exec->layout.buckets.count; b++)
         exec_forget_group(exec, b);  /* what job_train() has collected */
     release_summed(&exec->lanes[0]); /* what came too late for its step */
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const size_t begin = (size_t)exec->buckets.begin[b];
-        const size_t end = (size_t)exec->buckets.begin[b + 1];
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        const size_t begin = (size_t)exec->layout.buckets.begin[b];
+        const size_t end = (size_t)exec->layout.buckets.begin[b + 1];
         if (end - begin < (size_t)6 * TREE_STRETCH) /* too small to have pages in the middle */
             continue;
         const size_t half = begin + (end - begin) / 2;
-        const bool is_first = exec->node == 0;
-        const size_t own = resident_pages(exec->param, is_first ? begin : half + TREE_STRETCH,
-                                          is_first ? half - TREE_STRETCH : end);
-        const size_t other = resident_pages(exec->param, is_first ? half + TREE_STRETCH : begin,
-                                            is_first ? end : half - TREE_STRETCH);
+        const bool is_first = exec->topology.node == 0;
+        const size_t own =
+            resident_pages(exec->memory.param, is_first ? begin : half + TREE_STRETCH,
+                           is_first ? half - TREE_STRETCH : end);
+        const size_t other =
+            resident_pages(exec->memory.param, is_first ? half + TREE_STRETCH : begin,
+                           is_first ? end : half - TREE_STRETCH);
         const size_t state =
-            resident_pages(exec->state[0], is_first ? half + TREE_STRETCH : begin,
+            resident_pages(exec->memory.state[0], is_first ? half + TREE_STRETCH : begin,
                            is_first ? end : half - TREE_STRETCH);
         const size_t gradients = resident_pages(exec->lanes[0].gradients, begin, end);
         CHECK(own > 0);

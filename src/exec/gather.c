@@ -26,7 +26,7 @@ enum { LINE = 64 };
 enum status gathers_find(struct exec *exec)
 {
     const struct graph *graph = exec->config.train;
-    struct plan_gathers *gathers = &exec->gathers;
+    struct plan_gathers *gathers = &exec->layout.gathers;
 
     if (exec->config.batch == 0) /* no step, so no meeting */
         return STATUS_OK;
@@ -37,34 +37,36 @@ enum status gathers_find(struct exec *exec)
             continue;
         const struct value *own = node->in[0];
         const size_t bytes = (size_t)shape_count(&own->shape) * dtype_size(own->dtype);
-        const size_t all = (size_t)exec->shards * bytes;
-        if (node->attrs.shards != exec->shards)
+        const size_t all = (size_t)exec->topology.shards * bytes;
+        if (node->attrs.shards != exec->topology.shards)
             return FAIL(STATUS_MISMATCH, "node %s gathers %lld shards, there are %lld",
-                        node->name, (long long)node->attrs.shards, (long long)exec->shards);
-        gathers->item[gathers->count++] =
-            (struct plan_gather){ .node = node, .offset = exec->tables_bytes, .bytes = bytes };
-        exec->tables_bytes += (all + LINE - 1) / LINE * LINE;
+                        node->name, (long long)node->attrs.shards,
+                        (long long)exec->topology.shards);
+        gathers->item[gathers->count++] = (struct plan_gather){
+            .node = node, .offset = exec->layout.tables_bytes, .bytes = bytes
+        };
+        exec->layout.tables_bytes += (all + LINE - 1) / LINE * LINE;
     }
     return STATUS_OK;
 }
 
 enum status gathers_check(const struct exec *exec)
 {
-    if (exec->gathers.count == 0 || exec->job_lanes == exec->shards)
+    if (exec->layout.gathers.count == 0 || exec->topology.job_lanes == exec->topology.shards)
         return STATUS_OK;
     return FAIL(
         STATUS_USAGE,
         "--sync-batch-norm needs one shard a thread: %lld shards on %d x %d threads: use "
         "--shards %d",
-        (long long)exec->shards, exec->ranks, exec->config.threads,
-        exec->ranks * exec->config.threads);
+        (long long)exec->topology.shards, exec->topology.ranks, exec->config.threads,
+        exec->topology.ranks * exec->config.threads);
 }
 
 void gather_write_zeros(struct lane *lane, int g)
 {
     const struct exec *exec = lane->exec;
-    const struct plan_gather *gather = &exec->gathers.item[g];
+    const struct plan_gather *gather = &exec->layout.gathers.item[g];
 
-    memset(exec->tables + gather->offset + (size_t)lane->first * gather->bytes, 0,
+    memset(exec->memory.tables + gather->offset + (size_t)lane->first * gather->bytes, 0,
            gather->bytes);
 }

@@ -52,7 +52,7 @@ static void find_readers(const struct exec *exec, int kind, struct readers *out)
         if (node->op->split[0] == SPLIT_WHOLE)
             continue;
         is_backward |= node->phase != PHASE_FORWARD;
-        if (!pass_is_local(&exec->buckets.pipeline, node->stage) ||
+        if (!pass_is_local(&exec->layout.buckets.pipeline, node->stage) ||
             kind_of_node(exec, node, is_evaluation, is_backward) != kind)
             continue;
         uint64_t read = plan_reads(node, exec->config.train) & exec->hold.buckets;
@@ -80,7 +80,7 @@ static int next_by(const int numbers[GRAPH_NODE_IN], int count, int after)
 static void put_in_order(const struct exec *exec, const struct readers *readers,
                          struct hold_order *order)
 {
-    const int n = exec->buckets.count;
+    const int n = exec->layout.buckets.count;
 
     order->count = 0;
     for (int b = 0; b < n; b++)
@@ -104,7 +104,8 @@ static void put_in_order(const struct exec *exec, const struct readers *readers,
 
 static size_t bytes_of(const struct exec *exec, int b)
 {
-    return (size_t)(exec->buckets.begin[b + 1] - exec->buckets.begin[b]) * sizeof(float);
+    return (size_t)(exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b]) *
+           sizeof(float);
 }
 
 /* The last buckets that a phase leaves: one, and as many as fit the window. */
@@ -115,7 +116,7 @@ static uint64_t find_tail(const struct exec *exec, const struct readers *readers
 
     for (;;) {
         int last = -1;
-        for (int b = 0; b < exec->buckets.count; b++) {
+        for (int b = 0; b < exec->layout.buckets.count; b++) {
             if (readers->last[b] >= 0 && !(tail >> b & 1) &&
                 (last < 0 || readers->last[b] > readers->last[last]))
                 last = b;
@@ -204,8 +205,8 @@ static enum status make_sequences(struct exec *exec)
     static const uint8_t usual[] = { 0, 1 }; /* forward and backward of a shard */
     struct hold *hold = &exec->hold;
 
-    TRY(mem_alloc((size_t)exec->nodes, sizeof *hold->steps, &hold->steps));
-    for (int node = 0; node < exec->nodes; node++) {
+    TRY(mem_alloc((size_t)exec->topology.nodes, sizeof *hold->steps, &hold->steps));
+    for (int node = 0; node < exec->topology.nodes; node++) {
         int64_t first, count;
         exec_node_row(exec, node, &first, &count);
         if (exec->pipe)
@@ -223,7 +224,7 @@ enum status hold_create(struct exec *exec)
 
     if (!hold->buckets)
         return STATUS_OK;
-    if (exec->pipe && exec->nodes < exec->ranks)
+    if (exec->pipe && exec->topology.nodes < exec->topology.ranks)
         return FAIL(STATUS_UNSUPPORTED,
                     "stages of a pipeline hold parameters in parts a rank, not a machine");
     hold->n_kinds = 3 * chunks_of(exec);
@@ -246,7 +247,7 @@ void hold_destroy(struct exec *exec)
 {
     struct hold *hold = &exec->hold;
 
-    for (int node = 0; hold->steps && node < exec->nodes; node++)
+    for (int node = 0; hold->steps && node < exec->topology.nodes; node++)
         free_sequence(&hold->steps[node]);
     mem_free(hold->steps);
     free_sequence(&hold->evaluation);
@@ -261,7 +262,7 @@ static bool takes_part(const struct exec *exec, const struct hold_walk *walk, in
     int64_t first, count;
 
     if (walk->is_evaluation) {
-        const int64_t lanes = exec->job_lanes;
+        const int64_t lanes = exec->topology.job_lanes;
         const int64_t shift = ((lane - walk->begin) % lanes + lanes) % lanes;
         return walk->begin + shift + round * lanes < walk->end;
     }
@@ -276,8 +277,8 @@ static bool takes_part(const struct exec *exec, const struct hold_walk *walk, in
 static int lanes_in(const struct exec *exec, const struct hold_walk *walk, int node,
                     int64_t round)
 {
-    const int first = transport_node_first(exec->transport, node) * exec->n_lanes;
-    const int end = first + transport_node_size(exec->transport, node) * exec->n_lanes;
+    const int first = transport_node_first(exec->transport, node) * exec->topology.n_lanes;
+    const int end = first + transport_node_size(exec->transport, node) * exec->topology.n_lanes;
     int count = 0;
 
     for (int lane = first; lane < end; lane++)
@@ -291,7 +292,8 @@ static int64_t most_rounds(const struct exec *exec, const struct hold_walk *walk
     int64_t first, count;
 
     if (walk->is_evaluation)
-        return (walk->end - walk->begin + exec->job_lanes - 1) / exec->job_lanes;
+        return (walk->end - walk->begin + exec->topology.job_lanes - 1) /
+               exec->topology.job_lanes;
     exec_node_row(exec, node, &first, &count);
     return count;
 }
@@ -356,11 +358,11 @@ bool hold_is_used(const struct exec *exec, const struct hold_walk *walk, int nod
 static uint32_t count_uses(const struct exec *exec, const struct hold_walk *walk, int phase,
                            int b)
 {
-    const int count = sequence_of(exec, walk, exec->node)->count;
+    const int count = sequence_of(exec, walk, exec->topology.node)->count;
     uint32_t of_round = 0, uses = 0;
 
     for (int p = 0; p < count; p++) {
-        const bool is_used = hold_is_used(exec, walk, exec->node, p, b);
+        const bool is_used = hold_is_used(exec, walk, exec->topology.node, p, b);
         of_round += is_used;
         uses += is_used && p < phase % count;
     }
@@ -369,7 +371,7 @@ static uint32_t count_uses(const struct exec *exec, const struct hold_walk *walk
 
 int64_t hold_place(const struct exec *exec, const struct hold_walk *walk, int phase, int b)
 {
-    const struct hold_sequence *s = sequence_of(exec, walk, exec->node);
+    const struct hold_sequence *s = sequence_of(exec, walk, exec->topology.node);
     const int at = phase % s->count;
 
     return phase / s->count * s->first[s->count] + s->first[at] +
@@ -378,7 +380,7 @@ int64_t hold_place(const struct exec *exec, const struct hold_walk *walk, int ph
 
 int hold_at(const struct exec *exec, const struct hold_walk *walk, int64_t place)
 {
-    const struct hold_sequence *s = sequence_of(exec, walk, exec->node);
+    const struct hold_sequence *s = sequence_of(exec, walk, exec->topology.node);
     const int64_t at = place % s->first[s->count];
     int low = 0, high = s->count; /* the phase is in [low, high) */
 
@@ -435,8 +437,8 @@ void hold_end(struct exec *exec)
 
     if (!hold->is_walking)
         return;
-    const int phases = hold_phases(exec, walk, exec->node);
-    for (int b = 0; b < exec->buckets.count; b++)
+    const int phases = hold_phases(exec, walk, exec->topology.node);
+    for (int b = 0; b < exec->layout.buckets.count; b++)
         hold->before[b] += count_uses(exec, walk, phases, b);
     hold->is_walking = false;
     hold->walks++;
@@ -450,8 +452,8 @@ void hold_enter_round(struct lane *lane, int64_t raw)
     const struct hold_walk *walk = &exec->hold.walk;
 
     if (exec->hold.is_walking)
-        lane->phase = rounds_before(exec, walk, exec->node, raw) *
-                      sequence_of(exec, walk, exec->node)->count;
+        lane->phase = rounds_before(exec, walk, exec->topology.node, raw) *
+                      sequence_of(exec, walk, exec->topology.node)->count;
 }
 
 void hold_enter_action(struct lane *lane, int64_t phase)
@@ -498,7 +500,7 @@ enum status hold_pass(struct lane *lane)
 
     if (!exec->hold.is_walking)
         return STATUS_OK;
-    const struct hold_sequence *s = sequence_of(exec, &exec->hold.walk, exec->node);
+    const struct hold_sequence *s = sequence_of(exec, &exec->hold.walk, exec->topology.node);
     const struct hold_order *order = &exec->hold.orders[kind_of(s, lane->phase)];
     for (int i = 0; i < order->count; i++) {
         TRY(hold_take(lane, UINT64_C(1) << order->bucket[i], false));

@@ -38,7 +38,7 @@ struct range {
 
 static struct range range_of(const struct exec *exec, const struct task *task)
 {
-    const int64_t *begin = exec->buckets.begin;
+    const int64_t *begin = exec->layout.buckets.begin;
     const int b = task->bucket;
 
     return (struct range){ (size_t)begin[b], (size_t)(begin[b + 1] - begin[b]) };
@@ -75,7 +75,7 @@ static enum status begin_all(struct exec *exec, int number)
     const struct range range = range_of(exec, &exec->program->tasks[number]);
     const struct average *average = exec->average;
 
-    memcpy(average->out + range.at, exec->param + range.at, range.count * sizeof(float));
+    memcpy(average->out + range.at, exec->memory.param + range.at, range.count * sizeof(float));
     for (size_t i = range.at; average->weight != 1 && i < range.at + range.count; i++)
         average->out[i] *= average->weight;
     return STATUS_OK;
@@ -114,7 +114,7 @@ static enum status await_worker(struct exec *exec, int worker, int bucket, uint3
     const enum status status = FAIL(STATUS_PEER_LOST,
                                     "rank %d has not come to the average of step %llu: the "
                                     "others waited for %.15g s (--stall-timeout)",
-                                    worker, (unsigned long long)exec->step, most);
+                                    worker, (unsigned long long)exec->now.step, most);
     transport_abort(average->transport, status_message());
     return status;
 }
@@ -128,7 +128,7 @@ static enum status begin_shared(struct exec *exec, int number)
 
     for (int i = 0; i < task->peers.count; i++)
         TRY(await_worker(exec, task->peers.to[i], task->bucket, average->count - 1));
-    memcpy(own->of[average->count % 2] + range.at, exec->param + range.at,
+    memcpy(own->of[average->count % 2] + range.at, exec->memory.param + range.at,
            range.count * sizeof(float));
     exec_meet(exec, "average");
     transport_raise(&own->written[task->bucket], 1);
@@ -145,7 +145,8 @@ static enum status end_shared(struct exec *exec, int number)
         TRY(await_worker(exec, task->peers.from[i], task->bucket, average->count));
         others[i] = average->slots[task->peers.from[i]].of[average->count % 2];
     }
-    take_mean(exec->param, others, task->peers.count, range_of(exec, task), average->out);
+    take_mean(exec->memory.param, others, task->peers.count, range_of(exec, task),
+              average->out);
     count_bytes(exec, task, range_of(exec, task));
     return STATUS_OK;
 }
@@ -162,7 +163,7 @@ static struct transport_request *request_of(const struct exec *exec, int number,
 
 static float *arrived_from(const struct exec *exec, int i)
 {
-    return exec->average->arrived + (size_t)i * exec->vector;
+    return exec->average->arrived + (size_t)i * exec->layout.vector;
 }
 
 static enum status begin_messages(struct exec *exec, int number)
@@ -180,8 +181,9 @@ static enum status begin_messages(struct exec *exec, int number)
                                     request_of(exec, number, i)));
     exec_meet(exec, "average");
     for (int i = 0; i < peers->count; i++)
-        TRY(transport_start_send(average->transport, peers->to[i], tag, exec->param + range.at,
-                                 bytes, request_of(exec, number, peers->count + i)));
+        TRY(transport_start_send(average->transport, peers->to[i], tag,
+                                 exec->memory.param + range.at, bytes,
+                                 request_of(exec, number, peers->count + i)));
     return STATUS_OK;
 }
 
@@ -195,7 +197,8 @@ static enum status end_messages(struct exec *exec, int number)
                                "an average of workers"));
     for (int i = 0; i < task->peers.count; i++)
         others[i] = arrived_from(exec, i);
-    take_mean(exec->param, others, task->peers.count, range_of(exec, task), exec->average->out);
+    take_mean(exec->memory.param, others, task->peers.count, range_of(exec, task),
+              exec->average->out);
     count_bytes(exec, task, range_of(exec, task));
     return STATUS_OK;
 }
@@ -249,13 +252,13 @@ enum status exec_average(struct exec *exec, float weight, float *out)
 
     TRY(exec_fetch_params(exec));
     if (!average) { /* the mean of one worker */
-        memcpy(out, exec->param, exec->vector * sizeof(float));
+        memcpy(out, exec->memory.param, exec->layout.vector * sizeof(float));
         return STATUS_OK;
     }
     average->count++;
     average->weight = weight;
     average->out = out;
-    transport_note(average->transport, exec->step, "an average of workers");
+    transport_note(average->transport, exec->now.step, "an average of workers");
     for (int t = next_average(program, 0); t < program->n_tasks;
          t = next_average(program, t + 1))
         TRY(row_of(&program->tasks[t])->begin(exec, t));
@@ -318,8 +321,9 @@ static enum status make_slots(struct exec *exec)
     const struct exec_workers *workers = &exec->config.workers;
     struct average *average = exec->average;
     const size_t page = 4096;
-    const size_t counters = (size_t)exec->buckets.count * sizeof(struct transport_counter);
-    const size_t vector = exec->vector * sizeof(float);
+    const size_t counters =
+        (size_t)exec->layout.buckets.count * sizeof(struct transport_counter);
+    const size_t vector = exec->layout.vector * sizeof(float);
     const size_t each = (counters + 2 * vector + page - 1) / page * page;
     void *own;
 
@@ -338,10 +342,10 @@ static enum status make_slots(struct exec *exec)
 static enum status make_messages(struct exec *exec, int peers)
 {
     struct average *average = exec->average;
-    const size_t buckets = (size_t)exec->buckets.count;
+    const size_t buckets = (size_t)exec->layout.buckets.count;
 
     average->tag = transport_new_tags(average->transport, (uint32_t)buckets);
-    TRY(mem_alloc((size_t)peers * exec->vector, sizeof(float), &average->arrived));
+    TRY(mem_alloc((size_t)peers * exec->layout.vector, sizeof(float), &average->arrived));
     return mem_alloc(buckets * 2 * ATTR_OFFSETS, sizeof *average->requests, &average->requests);
 }
 
@@ -366,7 +370,7 @@ void average_destroy(struct exec *exec)
 
     if (!average)
         return;
-    for (int i = 0; average->requests && i < exec->buckets.count * 2 * ATTR_OFFSETS; i++)
+    for (int i = 0; average->requests && i < exec->layout.buckets.count * 2 * ATTR_OFFSETS; i++)
         transport_cancel(average->transport, &average->requests[i]);
     mem_free(average->requests);
     mem_free(average->arrived);

@@ -136,11 +136,11 @@ enum status infer_weights_of(const struct exec *exec, struct infer_weights **out
 
     if (exec->device)
         TRY(device_fetch_params(exec));
-    TRY(create_weights(exec->n_params, &weights));
-    weights->memory = exec->param;
-    for (int i = 0; i < exec->n_params; i++) {
-        const struct value *value = exec->params[i];
-        const int64_t begin = exec->buckets.begin[plan_bucket_of(value->flat)];
+    TRY(create_weights(exec->model.count, &weights));
+    weights->memory = exec->memory.param;
+    for (int i = 0; i < exec->model.count; i++) {
+        const struct value *value = exec->model.params[i];
+        const int64_t begin = exec->layout.buckets.begin[plan_bucket_of(value->flat)];
         enum status status = add_weight(weights, value, (size_t)(begin + value->offset));
         if (status != STATUS_OK) {
             infer_weights_destroy(weights);

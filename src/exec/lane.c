@@ -66,13 +66,14 @@ static void write_zeros(const struct lane *lane, uint64_t buckets)
 {
     const struct exec *exec = lane->exec;
 
-    BUG_ON(exec->buckets.pass); /* a step has samples */
+    BUG_ON(exec->layout.buckets.pass); /* a step has samples */
     for (; buckets; buckets &= buckets - 1) {
         const int b = __builtin_ctzll(buckets);
-        const int64_t begin = exec->buckets.begin[b], end = exec->buckets.begin[b + 1];
-        if (exec->row_sums[b].is_used)
+        const int64_t begin = exec->layout.buckets.begin[b],
+                      end = exec->layout.buckets.begin[b + 1];
+        if (exec->layout.row_sums[b].is_used)
             rows_leave_empty(lane, b);
-        else if (!exec->factored[b].is_used)
+        else if (!exec->layout.factored[b].is_used)
             memset((float *)lane->bases[BASE_GRAD] + begin, 0,
                    (size_t)(end - begin) * sizeof(float));
     }
@@ -156,20 +157,20 @@ static enum status run_clip(struct lane *lane, int number, const struct lane_sha
 static void add_along_tree(struct lane *lane, const struct tree_stack *stack, int b)
 {
     const struct exec *exec = lane->exec;
-    const size_t at = (size_t)exec->buckets.begin[b];
-    const size_t count = (size_t)exec->buckets.begin[b + 1] - at;
+    const size_t at = (size_t)exec->layout.buckets.begin[b];
+    const size_t count = (size_t)exec->layout.buckets.begin[b + 1] - at;
     struct tree_stack sums = *stack;
 
     if (!tree_stack_can_add(&sums) || bucket_is_gathered(exec, b) || bucket_is_served(exec, b))
         return; /* or it has no gradient of its own */
     const int64_t begin = trace_begin(lane->trace);
     while (tree_stack_can_add(&sums)) {
-        float *left = lane->gradients + (size_t)(sums.count - 2) * exec->vector;
-        kernel_add(left + at, left + at, left + at + exec->vector, count);
+        float *left = lane->gradients + (size_t)(sums.count - 2) * exec->layout.vector;
+        kernel_add(left + at, left + at, left + at + exec->layout.vector, count);
         tree_stack_add(&sums);
     }
     trace_end(lane->trace, begin, TRACE_COMPUTE, "add to the lane's sum",
-              exec->bucket_names[b]);
+              exec->account.bucket_names[b]);
 }
 
 static enum status run_accumulate(struct lane *lane, int number, const struct lane_shard *shard)

@@ -14,10 +14,10 @@ static struct lower_config config_of(const struct exec *exec, int node)
     const struct exec_config *config = &exec->config;
 
     return (struct lower_config){
-        .topology = { .nodes = exec->nodes,
+        .topology = { .nodes = exec->topology.nodes,
                       .node_ranks = transport_node_size(exec->transport, node),
-                      .lanes = exec->n_lanes,
-                      .rails = exec->nodes > 1 ? net_rails(exec) : 0 },
+                      .lanes = exec->topology.n_lanes,
+                      .rails = exec->topology.nodes > 1 ? net_rails(exec) : 0 },
         .workers = { .count = config->workers.count,
                      .index = config->workers.index,
                      .nodes = config->workers.nodes },
@@ -28,9 +28,9 @@ static struct lower_config config_of(const struct exec *exec, int node)
         .releases = exec->releases,
         .has_steps = config->batch > 0,
         .clips_samples = config->privacy != NULL,
-        .in_arena = exec->buckets.pass,
+        .in_arena = exec->layout.buckets.pass,
         .shares_tensor = config->tensor_memory != NULL,
-        .pipeline = exec->buckets.pipeline,
+        .pipeline = exec->layout.buckets.pipeline,
     };
 }
 
@@ -50,7 +50,7 @@ static int64_t most_shards(const struct exec *exec)
 {
     int64_t most = 0, first, count;
 
-    for (int lane = 0; lane < exec->job_lanes; lane++) {
+    for (int lane = 0; lane < exec->topology.job_lanes; lane++) {
         exec_lane_row(exec, lane, &first, &count);
         most = count > most ? count : most;
     }
@@ -60,16 +60,16 @@ static int64_t most_shards(const struct exec *exec)
 /* No step can race, or wait for ever, on any node. */
 static enum status verify(const struct exec *exec)
 {
-    const int own_size = transport_node_size(exec->transport, exec->node);
+    const int own_size = transport_node_size(exec->transport, exec->topology.node);
     const struct program **programs; /* this node's, and those of nodes of other sizes */
     struct program *other;
     enum status status = STATUS_OK;
     int n = 1;
 
     TRY(program_verify(exec->program));
-    TRY(mem_alloc((size_t)exec->nodes, sizeof *programs, &programs));
+    TRY(mem_alloc((size_t)exec->topology.nodes, sizeof *programs, &programs));
     programs[0] = exec->program;
-    for (int node = 0; node < exec->nodes && status == STATUS_OK; node++) {
+    for (int node = 0; node < exec->topology.nodes && status == STATUS_OK; node++) {
         const struct lower_config config = config_of(exec, node);
         if (config.topology.node_ranks == own_size || !is_first_of_size(exec, node))
             continue;
@@ -93,9 +93,10 @@ static enum status name_tasks(struct exec *exec)
 
     if (!exec->config.trace)
         return STATUS_OK;
-    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *exec->task_names, &exec->task_names));
+    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *exec->account.task_names,
+                  &exec->account.task_names));
     for (int t = 0; t < program->n_tasks; t++) {
-        struct task_name *out = &exec->task_names[t];
+        struct task_name *out = &exec->account.task_names[t];
         strbuf_init(&name, 256);
         task_print_name(&program->tasks[t], &name);
         snprintf(out->text, sizeof out->text, "%s", name.text);
@@ -121,7 +122,7 @@ static enum status verify_pipeline(const struct exec *exec)
 
 enum status exec_make_program(struct exec *exec)
 {
-    const struct lower_config config = config_of(exec, exec->node);
+    const struct lower_config config = config_of(exec, exec->topology.node);
 
     TRY(program_lower(exec->config.train, &config, &exec->program));
     TRY(verify(exec));
@@ -132,12 +133,12 @@ enum status exec_make_program(struct exec *exec)
 void exec_destroy_program(struct exec *exec)
 {
     program_destroy(exec->program);
-    mem_free(exec->task_names);
+    mem_free(exec->account.task_names);
 }
 
 void exec_trace_task(const struct exec *exec, struct trace_row *row, int64_t begin, int task)
 {
     if (begin)
-        trace_record(row, begin, TRACE_TASK, exec->task_names[task].text,
-                     exec->task_names[task].number);
+        trace_record(row, begin, TRACE_TASK, exec->account.task_names[task].text,
+                     exec->account.task_names[task].number);
 }

@@ -19,7 +19,8 @@
 
 static size_t bytes_of(const struct exec *exec, int b)
 {
-    return (size_t)(exec->buckets.begin[b + 1] - exec->buckets.begin[b]) * sizeof(float);
+    return (size_t)(exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b]) *
+           sizeof(float);
 }
 
 static size_t part_of(const struct exec *exec, int b, int node, int rail)
@@ -33,7 +34,7 @@ static size_t own_of(const struct exec *exec, int b)
     size_t bytes = 0;
 
     for (int rail = 0; rail < exec->net->rails; rail++)
-        bytes += part_of(exec, b, exec->node, rail);
+        bytes += part_of(exec, b, exec->topology.node, rail);
     return bytes;
 }
 
@@ -63,7 +64,7 @@ static size_t predict_params(const struct exec *exec)
 {
     size_t own = 0, most = 0;
 
-    for (int b = 0; b < exec->buckets.count; b++)
+    for (int b = 0; b < exec->layout.buckets.count; b++)
         own += bucket_is_held(exec, b) ? own_of(exec, b) : bytes_of(exec, b);
     for (int kind = 0; kind < exec->hold.n_kinds; kind++) {
         const size_t foreign = most_foreign(exec, &exec->hold.orders[kind]);
@@ -97,13 +98,14 @@ static size_t predict_sums(const struct exec *exec, double share)
     const bool makes = sums->n_own_parts != sums->n_own;
     size_t bytes = 0;
 
-    for (int b = 0; b < exec->buckets.count; b++) {
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
         if (bucket_is_gathered(exec, b))
             continue;
-        for (int node = 0; node < exec->nodes; node++) {
-            if (node == exec->node)
+        for (int node = 0; node < exec->topology.nodes; node++) {
+            if (node == exec->topology.node)
                 continue;
-            bytes += (size_t)sums->n_of[node] * part_of(exec, b, exec->node, net->rail);
+            bytes +=
+                (size_t)sums->n_of[node] * part_of(exec, b, exec->topology.node, net->rail);
             bytes += makes ? (size_t)sums->n_own * part_of(exec, b, node, net->rail) : 0;
         }
     }
@@ -117,55 +119,58 @@ static bool carries(const struct exec *exec)
 
 static size_t predict_gradients(const struct exec *exec)
 {
-    const size_t all = exec->vector * sizeof(float);
-    const int ranks = transport_node_size(exec->transport, exec->node);
+    const size_t all = exec->layout.vector * sizeof(float);
+    const int ranks = transport_node_size(exec->transport, exec->topology.node);
     size_t own = 0, sums = 0, resident = all;
 
-    if (exec->buckets.pass)
+    if (exec->layout.buckets.pass)
         return 0; /* they are in the arena */
-    if (exec->releases && exec->job_lanes == exec->shards && exec->lanes[0].n_plans > 0) {
+    if (exec->releases && exec->topology.job_lanes == exec->topology.shards &&
+        exec->lanes[0].n_plans > 0) {
         resident = exec->window + most_written(exec, exec->lanes[0].plans[0]);
         resident = resident < all ? resident : all;
     }
-    for (int i = 0; i < exec->n_lanes; i++)
+    for (int i = 0; i < exec->topology.n_lanes; i++)
         own += (size_t)exec->lanes[i].n_buffers * resident;
     const double share = exec->releases ? (double)resident / (double)all : 1;
     if (carries(exec))
         sums = predict_sums(exec, share < 1 ? share : 1);
-    else if (exec->nodes == 1)
+    else if (exec->topology.nodes == 1)
         sums = own * (size_t)(ranks - 1) / (size_t)ranks; /* others', which this one reads */
-    for (int b = 0; b < exec->buckets.count && exec->sum; b++) /* kept until norms are known */
-        sums += carries(exec) ? part_of(exec, b, exec->node, exec->net->rail)
+    for (int b = 0; b < exec->layout.buckets.count && exec->memory.sum;
+         b++) /* kept until norms are known */
+        sums += carries(exec) ? part_of(exec, b, exec->topology.node, exec->net->rail)
                               : bytes_of(exec, b) / (size_t)ranks;
     return own + sums;
 }
 
 static size_t predict_state(const struct exec *exec)
 {
-    const size_t ranks = (size_t)transport_node_size(exec->transport, exec->node);
+    const size_t ranks = (size_t)transport_node_size(exec->transport, exec->topology.node);
     size_t bytes = 0;
 
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const bool in_parts =
-            exec->nodes > 1 && !bucket_is_gathered(exec, b) && !bucket_is_compressed(exec, b);
-        if (exec->updates[b].is_average)
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        const bool in_parts = exec->topology.nodes > 1 && !bucket_is_gathered(exec, b) &&
+                              !bucket_is_compressed(exec, b);
+        if (exec->layout.updates[b].is_average)
             continue;
         if (!in_parts)
             bytes += bytes_of(exec, b) / ranks;
         else if (carries(exec))
-            bytes += part_of(exec, b, exec->node, exec->net->rail);
+            bytes += part_of(exec, b, exec->topology.node, exec->net->rail);
     }
-    return (size_t)exec->n_states * bytes;
+    return (size_t)exec->layout.n_states * bytes;
 }
 
 /* What rank 0 gets of other nodes: of parameters, and of all. */
 static void predict_collected(const struct exec *exec, struct exec_memory *out)
 {
-    for (int b = 0; b < exec->buckets.count && exec->net; b++) {
+    for (int b = 0; b < exec->layout.buckets.count && exec->net; b++) {
         const size_t others = bytes_of(exec, b) - own_of(exec, b);
-        const bool has_state = !bucket_is_gathered(exec, b) && !exec->updates[b].is_average;
+        const bool has_state =
+            !bucket_is_gathered(exec, b) && !exec->layout.updates[b].is_average;
         out->joined += bucket_is_held(exec, b) ? others : 0;
-        out->collected += has_state ? (size_t)exec->n_states * others : 0;
+        out->collected += has_state ? (size_t)exec->layout.n_states * others : 0;
     }
     out->collected += out->joined;
 }
@@ -176,7 +181,7 @@ static struct exec_memory memory_there(const struct exec *exec)
     const struct device_side *side = exec->device;
     const size_t window = parts_window(exec) * sizeof(float);
     struct exec_memory memory = { .arena = exec->arena_bytes,
-                                  .shared = exec->shared_bytes,
+                                  .shared = exec->memory.bytes,
                                   .activations =
                                       (size_t)pipe_arenas(exec) * exec->arena_bytes };
 
@@ -184,7 +189,7 @@ static struct exec_memory memory_there(const struct exec *exec)
     memory.gradients = (size_t)side->n_buffers * parts_gradients(exec) * sizeof(float);
     if (side->part_sums)
         memory.gradients += side->state_count * sizeof(float);
-    memory.state = (size_t)exec->n_states * side->state_count * sizeof(float);
+    memory.state = (size_t)exec->layout.n_states * side->state_count * sizeof(float);
     memory.other = side->memory_bytes - memory.params - memory.gradients - memory.state +
                    device_pipe_bytes(side);
     for (int i = 0; i < side->n_kept; i++)
@@ -196,14 +201,16 @@ struct exec_memory exec_memory(const struct exec *exec)
 {
     if (exec->device)
         return memory_there(exec);
-    struct exec_memory memory = { .arena = exec->arena_bytes, .shared = exec->shared_bytes };
-    const size_t ranks = (size_t)transport_node_size(exec->transport, exec->node);
+    struct exec_memory memory = { .arena = exec->arena_bytes, .shared = exec->memory.bytes };
+    const size_t ranks = (size_t)transport_node_size(exec->transport, exec->topology.node);
 
     memory.params = predict_params(exec);
     memory.gradients = predict_gradients(exec);
     memory.state = predict_state(exec);
-    memory.activations = (size_t)exec->n_lanes * (size_t)pipe_arenas(exec) * exec->arena_bytes;
-    memory.other = (size_t)exec->shards * exec->record / ranks + exec->tables_bytes;
+    memory.activations =
+        (size_t)exec->topology.n_lanes * (size_t)pipe_arenas(exec) * exec->arena_bytes;
+    memory.other =
+        (size_t)exec->topology.shards * exec->layout.record / ranks + exec->layout.tables_bytes;
     memory.other += pipe_bytes(exec);
     predict_collected(exec, &memory);
     return memory;

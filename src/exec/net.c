@@ -53,7 +53,7 @@ int net_rails(const struct exec *exec)
 {
     const int size = transport_node_size(exec->transport, 0);
 
-    for (int node = 1; node < exec->nodes; node++) {
+    for (int node = 1; node < exec->topology.nodes; node++) {
         if (transport_node_size(exec->transport, node) != size)
             return 1;
     }
@@ -71,7 +71,7 @@ void net_stretches(const struct net *net, int b, int node, int rail, int64_t *be
 {
     const int64_t count = reduce_stretches(net->exec, b);
     const int64_t owner = (int64_t)node * net->rails + rail;
-    const int64_t owners = (int64_t)net->exec->nodes * net->rails;
+    const int64_t owners = (int64_t)net->exec->topology.nodes * net->rails;
 
     *begin = owner * count / owners;
     *end = (owner + 1) * count / owners;
@@ -79,8 +79,8 @@ void net_stretches(const struct net *net, int b, int node, int rail, int64_t *be
 
 struct slice net_slice(const struct net *net, int b, int node, int rail)
 {
-    const size_t first = (size_t)net->exec->buckets.begin[b];
-    const size_t last = (size_t)net->exec->buckets.begin[b + 1];
+    const size_t first = (size_t)net->exec->layout.buckets.begin[b];
+    const size_t last = (size_t)net->exec->layout.buckets.begin[b + 1];
     int64_t begin, end;
 
     net_stretches(net, b, node, rail, &begin, &end);
@@ -308,7 +308,7 @@ void net_take_channel(struct net *net, struct net_task *t)
 
 static const char *bucket_name(const struct net *net, const struct net_task *t)
 {
-    return t->task->bucket < 0 ? NULL : net->exec->bucket_names[t->task->bucket];
+    return t->task->bucket < 0 ? NULL : net->exec->account.bucket_names[t->task->bucket];
 }
 
 void net_leave_channel(struct net *net, struct net_task *t)
@@ -336,16 +336,16 @@ void net_work_on_own(struct net *net, struct net_task *t, enum reduce_what what)
     const float *sum = NULL;
 
     if (bucket_is_compressed(exec, b))
-        sum = exec->sum + exec->buckets.begin[b];
+        sum = exec->memory.sum + exec->layout.buckets.begin[b];
     else
-        net_stretches(net, b, exec->node, net->rail, &begin, &end);
+        net_stretches(net, b, exec->topology.node, net->rail, &begin, &end);
     reduce_stretches_of(&net->lane, b, begin, end, what, sum, &net->step.numbers);
     trace_end(row, traced, TRACE_COMM, names[what], bucket_name(net, t));
 }
 
 enum status net_scale(struct net *net)
 {
-    if (!net->exec->clips || net->is_scaled)
+    if (!net->exec->layout.clips || net->is_scaled)
         return STATUS_OK;
     TRY(reduce_clip_scale(net->exec, net->steps, &net->step.numbers.scale));
     net->is_scaled = true;
@@ -398,7 +398,7 @@ static enum status finish(struct net *net, struct net_task *t)
         return STATUS_OK;
     const int last = last_peer(net, t);
     exec_meet(exec, "arrived");
-    net_signal(exec, t->number, last >= 0 ? last : exec->rank);
+    net_signal(exec, t->number, last >= 0 ? last : exec->topology.rank);
     return STATUS_OK;
 }
 
@@ -475,7 +475,7 @@ static void stand_back(int idle)
 static void account(struct net *net, bool is_busy)
 {
     struct net_traffic *traffic = &net->traffic;
-    struct overlap *overlap = &net->exec->overlap;
+    struct overlap *overlap = &net->exec->account.overlap;
 
     if (is_busy == (traffic->busy_since != 0))
         return;
@@ -654,8 +654,8 @@ enum status net_begin(struct exec *exec, struct extents extents)
         await_change(handoff);
     handoff->step = (struct net_step){ .extents = extents,
                                        .walk = exec->hold.walk,
-                                       .number = exec->step,
-                                       .numbers = exec->numbers };
+                                       .number = exec->now.step,
+                                       .numbers = exec->now.numbers };
     handoff->is_given = handoff->is_running = true;
     pthread_cond_broadcast(&handoff->changed);
     pthread_mutex_unlock(&handoff->lock);

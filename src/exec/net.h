@@ -84,12 +84,12 @@ struct slice {
 
 /* Partial sums of gradients, of this node and of others. */
 struct net_sums {
-    int own_parts, n_own_parts;           /* exec->parts[own_parts..) are this node's */
+    int own_parts, n_own_parts;           /* exec->memory.parts[own_parts..) are this node's */
     struct tree_node own[2 * TREE_DEPTH]; /* of this node's row of shards */
     int n_own;
     int *n_of;                 /* partial sums of each node */
     struct tree_node *part_of; /* what they are the sums over, of all nodes in their order */
-    int *first_of;             /* where they begin in exec->parts */
+    int *first_of;             /* where they begin in exec->memory.parts */
     /* Flat vectors: own partial sums of what others own, and others' of what this rail owns. Pages
      * that nobody needs are never touched. */
     float *vectors;

@@ -18,9 +18,9 @@ static enum status move(struct exec *exec, int from, int to, float *data, size_t
 {
     if (count == 0 || from == to)
         return STATUS_OK;
-    if (exec->rank == from)
+    if (exec->topology.rank == from)
         return comm_send(exec->config.comm, to, data, count * sizeof *data);
-    if (exec->rank == to)
+    if (exec->topology.rank == to)
         return comm_receive(exec->config.comm, from, data, count * sizeof *data);
     return STATUS_OK;
 }
@@ -34,9 +34,9 @@ static bool has_parts(const struct exec *exec, int b)
 
 static struct slice whole_bucket(const struct exec *exec, int b)
 {
-    const size_t begin = (size_t)exec->buckets.begin[b];
+    const size_t begin = (size_t)exec->layout.buckets.begin[b];
 
-    return (struct slice){ begin, (size_t)exec->buckets.begin[b + 1] - begin };
+    return (struct slice){ begin, (size_t)exec->layout.buckets.begin[b + 1] - begin };
 }
 
 /* What a node has of bucket b in a vector goes from one rank to another: its parts, or all. */
@@ -53,26 +53,27 @@ static enum status move_part(struct exec *exec, int b, int node, int from, int t
 
 enum status net_publish(struct exec *exec, int b, int what)
 {
-    for (int node = 1; node < exec->nodes; node++) {
+    for (int node = 1; node < exec->topology.nodes; node++) {
         const int to = transport_node_first(exec->transport, node);
         if (what & EXEC_PARAMS)
-            TRY(move_part(exec, b, node, 0, to, exec->param, !bucket_is_held(exec, b)));
-        for (int i = 0; i < exec->n_states && what & EXEC_STATES; i++)
-            TRY(move_part(exec, b, node, 0, to, exec->state[i], !has_parts(exec, b)));
+            TRY(move_part(exec, b, node, 0, to, exec->memory.param, !bucket_is_held(exec, b)));
+        for (int i = 0; i < exec->layout.n_states && what & EXEC_STATES; i++)
+            TRY(move_part(exec, b, node, 0, to, exec->memory.state[i], !has_parts(exec, b)));
     }
     return STATUS_OK;
 }
 
 enum status net_collect(struct exec *exec, int b, int what)
 {
-    for (int node = 1; node < exec->nodes; node++) {
+    for (int node = 1; node < exec->topology.nodes; node++) {
         const int from = transport_node_first(exec->transport, node);
         if (what & EXEC_PARAMS && bucket_is_held(exec, b))
-            TRY(move_part(exec, b, node, from, 0, exec->param, false));
+            TRY(move_part(exec, b, node, from, 0, exec->memory.param, false));
         if (what & EXEC_STATES && bucket_is_served(exec, b))
             TRY(net_rows_collect(exec, b, node, from));
-        for (int i = 0; i < exec->n_states && what & EXEC_STATES && has_parts(exec, b); i++)
-            TRY(move_part(exec, b, node, from, 0, exec->state[i], false));
+        for (int i = 0; i < exec->layout.n_states && what & EXEC_STATES && has_parts(exec, b);
+             i++)
+            TRY(move_part(exec, b, node, from, 0, exec->memory.state[i], false));
     }
     return STATUS_OK;
 }
@@ -85,24 +86,24 @@ void net_forget(struct exec *exec, int b)
     const size_t end = last.at + last.count;
     const size_t bytes = (all.at + all.count - end) * sizeof(float);
 
-    if (exec->node != 0)
+    if (exec->topology.node != 0)
         return;
     if (bucket_is_held(exec, b))
-        pages_release(exec->param + end, bytes);
-    for (int i = 0; i < exec->n_states && has_parts(exec, b); i++)
-        pages_release(exec->state[i] + end, bytes);
+        pages_release(exec->memory.param + end, bytes);
+    for (int i = 0; i < exec->layout.n_states && has_parts(exec, b); i++)
+        pages_release(exec->memory.state[i] + end, bytes);
 }
 
 /* What is kept for compression ----------------------------------------------------------- */
 
 int net_states(const struct exec *exec)
 {
-    return NET_BASIS + 1 + exec->nodes;
+    return NET_BASIS + 1 + exec->topology.nodes;
 }
 
 float *net_state(const struct exec *exec, int state)
 {
-    return exec->net->states + (size_t)state * exec->vector;
+    return exec->net->states + (size_t)state * exec->layout.vector;
 }
 
 /* Vector `which` of a bucket's codec between its rail and rank 0, where it is padded to the bucket's length.
@@ -110,17 +111,21 @@ float *net_state(const struct exec *exec, int state)
 static enum status move_vector(struct exec *exec, int b, int node, int which, bool publishes)
 {
     const int rail = transport_node_first(exec->transport, node) + net_codec_rail(exec, b);
-    const size_t count = (size_t)(exec->buckets.begin[b + 1] - exec->buckets.begin[b]);
+    const size_t count =
+        (size_t)(exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b]);
     const int state = which == 0 ? NET_BASIS + 1 + node : NET_BASIS;
     struct codec_vector vectors[CODEC_VECTORS] = { 0 };
     float *travels;
 
-    if (exec->rank != 0 && exec->rank != rail)
+    if (exec->topology.rank != 0 && exec->topology.rank != rail)
         return STATUS_OK;
     TRY(mem_alloc(count, sizeof *travels, &travels));
-    float *kept = exec->rank == 0 ? net_state(exec, state) + exec->buckets.begin[b] : NULL;
+    float *kept = exec->topology.rank == 0
+                      ? net_state(exec, state) + exec->layout.buckets.begin[b]
+                      : NULL;
     struct codec_vector *own = NULL;
-    if (exec->rank == rail && codec_vectors(net_codec_state(exec->net, b), vectors) > which)
+    if (exec->topology.rank == rail &&
+        codec_vectors(net_codec_state(exec->net, b), vectors) > which)
         own = &vectors[which];
     BUG_ON(own && own->count > count);
 
@@ -144,10 +149,10 @@ static enum status move_vector(struct exec *exec, int b, int node, int which, bo
 
 enum status net_move_vectors(struct exec *exec, bool publishes)
 {
-    for (int b = 0; b < exec->buckets.count; b++) {
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
         if (!bucket_is_compressed(exec, b) || exec->config.batch == 0)
             continue;
-        for (int node = 0; node < exec->nodes; node++) {
+        for (int node = 0; node < exec->topology.nodes; node++) {
             TRY(move_vector(exec, b, node, 0, publishes));
             if (publishes || node == 0) /* it is the same on all */
                 TRY(move_vector(exec, b, node, 1, publishes));
@@ -163,19 +168,19 @@ enum status net_merge(struct exec *exec, void *array, size_t count, size_t bytes
 
     TRY(mem_alloc(count + 1, bytes, &arrived));
     enum status status = STATUS_OK;
-    for (int a = 0; a < exec->nodes && status == STATUS_OK; a++) {
-        for (int b = a + 1; b < exec->nodes && status == STATUS_OK; b++) {
-            if (a != exec->node && b != exec->node)
+    for (int a = 0; a < exec->topology.nodes && status == STATUS_OK; a++) {
+        for (int b = a + 1; b < exec->topology.nodes && status == STATUS_OK; b++) {
+            if (a != exec->topology.node && b != exec->topology.node)
                 continue;
-            const int other = a == exec->node ? b : a;
+            const int other = a == exec->topology.node ? b : a;
             const int peer = transport_node_first(exec->transport, other);
             struct comm *comm = exec->config.comm;
 
-            if (a == exec->node)
+            if (a == exec->topology.node)
                 status = comm_send(comm, peer, array, count * bytes);
             if (status == STATUS_OK)
                 status = comm_receive(comm, peer, arrived, count * bytes);
-            if (status == STATUS_OK && b == exec->node)
+            if (status == STATUS_OK && b == exec->topology.node)
                 status = comm_send(comm, peer, array, count * bytes);
             for (size_t i = 0; status == STATUS_OK && i < count; i++) {
                 if (maker(exec, i) == other)

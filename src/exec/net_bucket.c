@@ -24,20 +24,20 @@ static struct net_most most_sums(const struct net *net, const struct task *task)
     int receives = 0;
 
     (void)task;
-    for (int node = 0; node < net->exec->nodes; node++)
+    for (int node = 0; node < net->exec->topology.nodes; node++)
         receives += net->sums.n_of[node];
-    return (struct net_most){ receives, net->sums.n_own * net->exec->nodes };
+    return (struct net_most){ receives, net->sums.n_own * net->exec->topology.nodes };
 }
 
 float *net_make_sum(struct net *net, int p, struct slice slice)
 {
     const struct exec *exec = net->exec;
     const struct net_sums *sums = &net->sums;
-    const struct tree_part *parts = &exec->parts[sums->own_parts];
+    const struct tree_part *parts = &exec->memory.parts[sums->own_parts];
 
     if (sums->n_own_parts == sums->n_own) /* the lanes' own */
         return (float *)parts[p].data;
-    float *sum = sums->vectors + (size_t)p * exec->vector;
+    float *sum = sums->vectors + (size_t)p * exec->layout.vector;
     for (size_t done = 0; done < slice.count; done += TREE_STRETCH) {
         const size_t left = slice.count - done;
         const size_t count = left < TREE_STRETCH ? left : TREE_STRETCH;
@@ -54,16 +54,16 @@ static enum status start_sum(struct net *net, struct net_task *t)
     const struct exec *exec = net->exec;
     const struct net_sums *sums = &net->sums;
     const int b = t->task->bucket;
-    const struct slice own = net_slice(net, b, exec->node, net->rail);
+    const struct slice own = net_slice(net, b, exec->topology.node, net->rail);
 
-    for (int node = 0; node < exec->nodes; node++) {
-        if (node == exec->node)
+    for (int node = 0; node < exec->topology.nodes; node++) {
+        if (node == exec->topology.node)
             continue;
         const int peer = net_peer(net, node);
         const struct slice theirs = net_slice(net, b, node, net->rail);
         for (int p = 0; p < sums->n_of[node]; p++)
             TRY(net_receive(net, t, peer, t->tag,
-                            (float *)exec->parts[sums->first_of[node] + p].data + own.at,
+                            (float *)exec->memory.parts[sums->first_of[node] + p].data + own.at,
                             own.count * sizeof(float)));
         for (int p = 0; p < sums->n_own && theirs.count > 0; p++)
             TRY(net_send_counted(net, t, peer, t->tag, net_make_sum(net, p, theirs) + theirs.at,
@@ -127,7 +127,7 @@ const struct net_row net_direction = {
 static struct net_most most_params(const struct net *net, const struct task *task)
 {
     (void)task;
-    return (struct net_most){ net->exec->nodes, net->exec->nodes };
+    return (struct net_most){ net->exec->topology.nodes, net->exec->topology.nodes };
 }
 
 /* Do parts go to all nodes? All have updated what is compressed, and ask for what is partitioned. */
@@ -142,10 +142,10 @@ static enum status receive_params(struct net *net, struct net_task *t)
     const struct exec *exec = net->exec;
     const int b = t->task->bucket;
 
-    for (int node = 0; node < exec->nodes && has_bytes(exec, b); node++) {
+    for (int node = 0; node < exec->topology.nodes && has_bytes(exec, b); node++) {
         const struct slice theirs = net_slice(net, b, node, net->rail);
-        if (node != exec->node)
-            TRY(net_receive(net, t, net_peer(net, node), t->tag, exec->param + theirs.at,
+        if (node != exec->topology.node)
+            TRY(net_receive(net, t, net_peer(net, node), t->tag, exec->memory.param + theirs.at,
                             theirs.count * sizeof(float)));
     }
     return STATUS_OK;
@@ -155,12 +155,12 @@ static enum status send_params(struct net *net, struct net_task *t)
 {
     const struct exec *exec = net->exec;
     const int b = t->task->bucket;
-    const struct slice own = net_slice(net, b, exec->node, net->rail);
+    const struct slice own = net_slice(net, b, exec->topology.node, net->rail);
 
-    for (int node = 0; node < exec->nodes && has_bytes(exec, b); node++) {
-        if (node != exec->node)
-            TRY(net_send_counted(net, t, net_peer(net, node), t->tag, exec->param + own.at,
-                                 own.count * sizeof(float)));
+    for (int node = 0; node < exec->topology.nodes && has_bytes(exec, b); node++) {
+        if (node != exec->topology.node)
+            TRY(net_send_counted(net, t, net_peer(net, node), t->tag,
+                                 exec->memory.param + own.at, own.count * sizeof(float)));
     }
     return STATUS_OK;
 }
@@ -190,15 +190,15 @@ static enum status release_sums(struct net *net, struct net_task *t)
     const bool makes = sums->n_own_parts != sums->n_own;
     const int b = t->task->bucket;
 
-    for (int node = 0; node < exec->nodes && !bucket_is_served(exec, b); node++) {
-        if (node == exec->node)
+    for (int node = 0; node < exec->topology.nodes && !bucket_is_served(exec, b); node++) {
+        if (node == exec->topology.node)
             continue;
         for (int p = 0; p < sums->n_own && makes; p++)
-            release_slice(sums->vectors + (size_t)p * exec->vector,
+            release_slice(sums->vectors + (size_t)p * exec->layout.vector,
                           net_slice(net, b, node, net->rail));
         for (int p = 0; p < sums->n_of[node]; p++)
-            release_slice((float *)exec->parts[sums->first_of[node] + p].data,
-                          net_slice(net, b, exec->node, net->rail));
+            release_slice((float *)exec->memory.parts[sums->first_of[node] + p].data,
+                          net_slice(net, b, exec->topology.node, net->rail));
     }
     return STATUS_OK;
 }

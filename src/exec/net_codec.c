@@ -28,8 +28,9 @@ struct net_codec {
 
 bool bucket_is_compressed(const struct exec *exec, int b)
 {
-    return exec->nodes > 1 && exec->config.compress.codec && !bucket_is_gathered(exec, b) &&
-           !bucket_is_served(exec, b) && !exec->updates[b].is_average;
+    return exec->topology.nodes > 1 && exec->config.compress.codec &&
+           !bucket_is_gathered(exec, b) && !bucket_is_served(exec, b) &&
+           !exec->layout.updates[b].is_average;
 }
 
 static bool has_codec(const struct net *net, int b)
@@ -72,9 +73,9 @@ static enum status create_state(const struct net *net, int b, struct net_codec *
     size_t n_matrices = 0;
 
     config.seed = exec->config.seed + (uint64_t)b;
-    TRY(mem_alloc((size_t)exec->n_params + 1, sizeof *matrices, &matrices));
-    for (int i = 0; i < exec->n_params; i++) { /* in the model's order: that of offsets */
-        const struct value *value = exec->params[i];
+    TRY(mem_alloc((size_t)exec->model.count + 1, sizeof *matrices, &matrices));
+    for (int i = 0; i < exec->model.count; i++) { /* in the model's order: that of offsets */
+        const struct value *value = exec->model.params[i];
         if (plan_bucket_of(value->flat) == b && value->shape.rank > 1)
             matrices[n_matrices++] = matrix_of(value);
     }
@@ -107,7 +108,7 @@ static char *payloads_of(const struct net *net, const struct net_codec *codec, i
     char *at = codec->payloads;
 
     for (int r = 0; r < round; r++)
-        at += (size_t)net->exec->nodes * stride_of(codec, r);
+        at += (size_t)net->exec->topology.nodes * stride_of(codec, r);
     return at;
 }
 
@@ -120,19 +121,19 @@ static size_t room_of(const struct net *net, const struct net_codec *codec, bool
     size_t bytes = 0;
 
     for (int r = 0; r < rounds_of(&step); r++)
-        bytes += (size_t)net->exec->nodes * stride_of(&step, r);
+        bytes += (size_t)net->exec->topology.nodes * stride_of(&step, r);
     return bytes;
 }
 
 static enum status create(struct net *net, int b)
 {
     const struct exec *exec = net->exec;
-    const size_t nodes = (size_t)exec->nodes;
+    const size_t nodes = (size_t)exec->topology.nodes;
     struct net_codec *codec;
 
     TRY(mem_alloc(1, sizeof *codec, &codec));
     net->codecs[b] = codec;
-    codec->count = (size_t)(exec->buckets.begin[b + 1] - exec->buckets.begin[b]);
+    codec->count = (size_t)(exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b]);
     TRY(create_state(net, b, codec));
     size_t bytes = room_of(net, codec, false);
     if (exec->config.compress_after > 0 && room_of(net, codec, true) > bytes)
@@ -146,8 +147,8 @@ enum status net_codecs_create(struct net *net)
 {
     const struct exec *exec = net->exec;
 
-    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *net->codecs, &net->codecs));
-    for (int b = 0; b < exec->buckets.count; b++) {
+    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *net->codecs, &net->codecs));
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
         if (has_codec(net, b))
             TRY(create(net, b));
     }
@@ -156,7 +157,7 @@ enum status net_codecs_create(struct net *net)
 
 void net_codecs_destroy(struct net *net)
 {
-    for (int b = 0; net->codecs && b < net->exec->buckets.count; b++) {
+    for (int b = 0; net->codecs && b < net->exec->layout.buckets.count; b++) {
         struct net_codec *codec = net->codecs[b];
         if (!codec)
             continue;
@@ -175,36 +176,36 @@ void net_codecs_destroy(struct net *net)
 static void add_partial_sums(struct net *net, int b)
 {
     const struct exec *exec = net->exec;
-    const size_t at = (size_t)exec->buckets.begin[b];
-    const struct slice whole = { at, (size_t)exec->buckets.begin[b + 1] - at };
+    const size_t at = (size_t)exec->layout.buckets.begin[b];
+    const struct slice whole = { at, (size_t)exec->layout.buckets.begin[b + 1] - at };
 
     for (int p = 0; p < net->sums.n_own; p++) {
         const float *sum = net_make_sum(net, p, whole) + at;
         if (p == 0)
-            memcpy(exec->sum + at, sum, whole.count * sizeof *sum);
+            memcpy(exec->memory.sum + at, sum, whole.count * sizeof *sum);
         else
-            kernel_add(exec->sum + at, exec->sum + at, sum, whole.count);
+            kernel_add(exec->memory.sum + at, exec->memory.sum + at, sum, whole.count);
     }
 }
 
 static enum status send_round(struct net *net, struct net_task *t, struct net_codec *codec)
 {
     const struct exec *exec = net->exec;
-    const float *gradient = exec->sum + exec->buckets.begin[t->task->bucket];
+    const float *gradient = exec->memory.sum + exec->layout.buckets.begin[t->task->bucket];
     const size_t bytes = bytes_of(codec, codec->round);
     char *payloads = payloads_of(net, codec, codec->round);
     const size_t stride = stride_of(codec, codec->round);
-    char *own = payloads + (size_t)exec->node * stride;
+    char *own = payloads + (size_t)exec->topology.node * stride;
     const uint32_t tag = t->tag + (uint32_t)codec->round;
 
     if (codec->is_whole)
         memcpy(own, gradient, bytes);
     else
         codec_encode(codec->state, codec->round, gradient, own);
-    for (int node = 0; node < exec->nodes; node++) {
+    for (int node = 0; node < exec->topology.nodes; node++) {
         codec->arrived[node] = payloads + (size_t)node * stride;
         codec->bytes[node] = bytes;
-        if (node == exec->node)
+        if (node == exec->topology.node)
             continue;
         TRY(net_receive(net, t, net_peer(net, node), tag, payloads + (size_t)node * stride,
                         bytes));
@@ -229,7 +230,7 @@ static void clear_gaps(const struct exec *exec, int b, struct codec_state *state
 {
     struct codec_vector vectors[CODEC_VECTORS];
 
-    reduce_clear_gaps(exec, b, exec->sum + exec->buckets.begin[b]);
+    reduce_clear_gaps(exec, b, exec->memory.sum + exec->layout.buckets.begin[b]);
     if (codec_vectors(state, vectors) > 0)
         reduce_clear_gaps(exec, b, vectors[0].data);
 }
@@ -238,7 +239,7 @@ static void clear_gaps(const struct exec *exec, int b, struct codec_state *state
 static void add_whole(const struct net *net, const struct net_codec *codec, float *sum)
 {
     memcpy(sum, codec->arrived[0], codec->count * sizeof *sum);
-    for (int node = 1; node < net->exec->nodes; node++)
+    for (int node = 1; node < net->exec->topology.nodes; node++)
         kernel_add(sum, sum, codec->arrived[node], codec->count);
 }
 
@@ -248,15 +249,15 @@ static enum status add_payloads(struct net *net, struct net_task *t, bool *again
     const struct exec *exec = net->exec;
     const int b = t->task->bucket;
     struct net_codec *codec = net->codecs[b];
-    float *sum = exec->sum + exec->buckets.begin[b];
+    float *sum = exec->memory.sum + exec->layout.buckets.begin[b];
 
     if (codec->is_whole) {
         add_whole(net, codec, sum);
         return STATUS_OK;
     }
     *again = codec->round + 1 < rounds_of(codec);
-    TRY(codec_decode(codec->state, codec->round, codec->arrived, codec->bytes, exec->nodes,
-                     *again ? NULL : sum));
+    TRY(codec_decode(codec->state, codec->round, codec->arrived, codec->bytes,
+                     exec->topology.nodes, *again ? NULL : sum));
     if (!*again) {
         clear_gaps(exec, b, codec->state);
         return STATUS_OK;
@@ -280,7 +281,8 @@ static bool is_compressed(const struct exec *exec, const struct task *task)
 
 static struct net_most most_payloads(const struct net *net, const struct task *task)
 {
-    const int rounds = codec_rounds(net->codecs[task->bucket]->state), nodes = net->exec->nodes;
+    const int rounds = codec_rounds(net->codecs[task->bucket]->state),
+              nodes = net->exec->topology.nodes;
 
     return (struct net_most){ nodes, nodes * (rounds > 1 ? rounds : 1) };
 }

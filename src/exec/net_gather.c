@@ -19,13 +19,13 @@ static enum status exchange(struct net *net, struct net_task *t, int64_t count, 
 {
     const struct exec *exec = net->exec;
 
-    for (int node = 0; node < exec->nodes; node++) {
-        if (node == exec->node)
+    for (int node = 0; node < exec->topology.nodes; node++) {
+        if (node == exec->topology.node)
             continue;
         const int peer = net_peer(net, node);
         for (int64_t i = 0; i < count; i++) {
             const struct parcel theirs = place(net, t, node, i);
-            const struct parcel ours = place(net, t, exec->node, i);
+            const struct parcel ours = place(net, t, exec->topology.node, i);
             TRY(net_receive(net, t, peer, t->tag, theirs.data, theirs.bytes));
             TRY(net_send(net, t, peer, t->tag, ours.data, ours.bytes));
         }
@@ -35,7 +35,7 @@ static enum status exchange(struct net *net, struct net_task *t, int64_t count, 
 
 static struct net_most most_parcels(const struct net *net, int64_t count)
 {
-    const int most = net->exec->nodes * (int)count;
+    const int most = net->exec->topology.nodes * (int)count;
 
     return (struct net_most){ most, most };
 }
@@ -54,12 +54,13 @@ static struct parcel place_of_losses(const struct net *net, const struct net_tas
     (void)t;
     if (which == 2) {
         const size_t rank = (size_t)transport_node_first(exec->transport, node);
-        return (struct parcel){ (char *)(exec->flags + slot * (size_t)exec->ranks + rank),
-                                (size_t)transport_node_size(exec->transport, node) *
-                                    sizeof *exec->flags };
+        return (struct parcel){
+            (char *)(exec->memory.flags + slot * (size_t)exec->topology.ranks + rank),
+            (size_t)transport_node_size(exec->transport, node) * sizeof *exec->memory.flags
+        };
     }
     exec_node_row(exec, node, &first, &count);
-    float *numbers = which == 0 ? exec->losses : exec->corrects;
+    float *numbers = which == 0 ? exec->memory.losses : exec->memory.corrects;
     return (struct parcel){ (char *)(numbers + slot * (size_t)exec->config.shards + first),
                             (size_t)count * sizeof *numbers };
 }
@@ -108,12 +109,13 @@ static struct parcel place_of_table(const struct net *net, const struct net_task
                                     int64_t which)
 {
     const struct exec *exec = net->exec;
-    const struct plan_gather *gather = &exec->gathers.item[t->task->gather];
+    const struct plan_gather *gather = &exec->layout.gathers.item[t->task->gather];
     int64_t first, count;
 
     (void)which;
     exec_node_row(exec, node, &first, &count);
-    return (struct parcel){ exec->tables + gather->offset + (size_t)first * gather->bytes,
+    return (struct parcel){ exec->memory.tables + gather->offset +
+                                (size_t)first * gather->bytes,
                             (size_t)count * gather->bytes };
 }
 
@@ -148,17 +150,18 @@ static struct parcel place_of_squares(const struct net *net, const struct net_ta
                                       int64_t which)
 {
     const struct exec *exec = net->exec;
-    const int b = (int)which / SQUARES, before = SQUARES * exec->buckets.count;
-    const bool early = t->number == exec->program->norm, late = exec->clips && exec->directs;
+    const int b = (int)which / SQUARES, before = SQUARES * exec->layout.buckets.count;
+    const bool early = t->number == exec->program->norm,
+               late = exec->layout.clips && exec->layout.directs;
 
     if (which >= before)
         return place_of_row_squares(net, (int)which - before, node);
     if (exec->config.compress.codec) /* every node has all of them */
         return (struct parcel){ NULL, 0 };
     double *const arrays[SQUARES] = {
-        early && (exec->clips || !exec->directs) ? exec->norms.gradients : NULL,
-        early && exec->adapts ? exec->norms.params : NULL,
-        exec->directs && early != late ? exec->norms.moves : NULL,
+        early && (exec->layout.clips || !exec->layout.directs) ? exec->norms.gradients : NULL,
+        early && exec->layout.adapts ? exec->norms.params : NULL,
+        exec->layout.directs && early != late ? exec->norms.moves : NULL,
     };
     double *array = arrays[which % SQUARES];
     int64_t begin, end;
@@ -173,7 +176,7 @@ static struct parcel place_of_squares(const struct net *net, const struct net_ta
 
 static int64_t count_squares(const struct net *net)
 {
-    return (SQUARES + 1) * net->exec->buckets.count;
+    return (SQUARES + 1) * net->exec->layout.buckets.count;
 }
 
 static struct net_most most_squares(const struct net *net, const struct task *task)
@@ -185,7 +188,8 @@ static struct net_most most_squares(const struct net *net, const struct task *ta
 static enum status start_norm(struct net *net, struct net_task *t)
 {
     const bool is_first = t->number == net->exec->program->norm;
-    const int64_t count = is_first ? count_squares(net) : SQUARES * net->exec->buckets.count;
+    const int64_t count =
+        is_first ? count_squares(net) : SQUARES * net->exec->layout.buckets.count;
 
     return exchange(net, t, count, place_of_squares);
 }
@@ -208,7 +212,8 @@ static bool is_record(const struct exec *exec, const struct task *task)
 static struct net_most most_records(const struct net *net, const struct task *task)
 {
     const struct exec *exec = net->exec;
-    const int most = (int)exec->config.shards * exec->factors.count * exec->nodes;
+    const int most =
+        (int)exec->config.shards * exec->layout.factors.count * exec->topology.nodes;
 
     (void)task;
     return (struct net_most){ most, most };
@@ -224,25 +229,26 @@ static enum status start_records(struct net *net, struct net_task *t)
 {
     const struct exec *exec = net->exec;
 
-    for (int i = 0; i < exec->factors.count; i++) {
-        const struct plan_factor *factor = &exec->factors.item[i];
+    for (int i = 0; i < exec->layout.factors.count; i++) {
+        const struct plan_factor *factor = &exec->layout.factors.item[i];
         const struct value *value = factor->value;
         if (!travels_with(factor, t->task->bucket))
             continue;
         const size_t bytes =
             (size_t)shape_count(&net->shapes[value->id]) * dtype_size(value->dtype);
         for (int64_t v = 0; v < exec->config.shards; v++) {
-            char *data = exec->records + (size_t)v * exec->record + factor->offset;
-            for (int node = 0; node < exec->nodes; node++) {
+            char *data =
+                exec->memory.records + (size_t)v * exec->layout.record + factor->offset;
+            for (int node = 0; node < exec->topology.nodes; node++) {
                 int64_t first, count;
                 exec_node_row(exec, node, &first, &count);
                 const bool has_it = v >= first && v < first + count;
-                exec_node_row(exec, exec->node, &first, &count);
+                exec_node_row(exec, exec->topology.node, &first, &count);
                 const bool is_own = v >= first && v < first + count;
                 const int peer = net_peer(net, node);
-                if (node != exec->node && is_own)
+                if (node != exec->topology.node && is_own)
                     TRY(net_send(net, t, peer, t->tag, data, bytes));
-                else if (node != exec->node && has_it)
+                else if (node != exec->topology.node && has_it)
                     TRY(net_receive(net, t, peer, t->tag, data, bytes));
             }
         }

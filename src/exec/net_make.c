@@ -54,19 +54,19 @@ static uint32_t number_of_kind(enum task_kind kind)
 /* Tags are reserved by kind and number, so every rank reserves as many, whatever its program is. */
 static uint32_t tag_slots(const struct exec *exec)
 {
-    return (uint32_t)(exec->buckets.count + exec->gathers.count + 2);
+    return (uint32_t)(exec->layout.buckets.count + exec->layout.gathers.count + 2);
 }
 
 static uint32_t tag_of(const struct net *net, const struct task *task)
 {
     const struct exec *exec = net->exec;
     const bool is_first_norm = task == program_task(exec->program, exec->program->norm);
-    int number = exec->buckets.count + exec->gathers.count + is_first_norm;
+    int number = exec->layout.buckets.count + exec->layout.gathers.count + is_first_norm;
 
     if (task->bucket >= 0)
         number = task->bucket;
     else if (task->gather >= 0)
-        number = exec->buckets.count + task->gather;
+        number = exec->layout.buckets.count + task->gather;
     return net->tags + 2 * (number_of_kind(task->kind) * tag_slots(exec) + (uint32_t)number);
 }
 
@@ -132,7 +132,8 @@ enum status net_create(struct exec *exec)
     TRY(mem_alloc(1, sizeof *net, &net));
     exec->net = net;
     net->exec = exec;
-    net->rail = exec->rank - transport_node_first(exec->transport, exec->node);
+    net->rail =
+        exec->topology.rank - transport_node_first(exec->transport, exec->topology.node);
     net->rails = net_rails(exec);
     net->traffic.flying_most =
         exec->config.flying_bytes ? exec->config.flying_bytes : FLYING_MOST;
@@ -142,15 +143,16 @@ enum status net_create(struct exec *exec)
     net->lane = (struct lane){ .exec = exec };
     pthread_mutex_init(&net->handoff.lock, NULL);
     pthread_cond_init(&net->handoff.changed, NULL);
-    TRY(mem_alloc((size_t)exec->nodes, sizeof *net->sums.n_of, &net->sums.n_of));
-    TRY(mem_alloc((size_t)exec->nodes, sizeof *net->sums.first_of, &net->sums.first_of));
+    TRY(mem_alloc((size_t)exec->topology.nodes, sizeof *net->sums.n_of, &net->sums.n_of));
+    TRY(mem_alloc((size_t)exec->topology.nodes, sizeof *net->sums.first_of,
+                  &net->sums.first_of));
     TRY(mem_alloc((size_t)graph_value_count(exec->config.train) + 1, sizeof *net->shapes,
                   &net->shapes));
     net->tags = transport_new_tags(exec->transport, 2 * SENDING * tag_slots(exec));
     return STATUS_OK;
 }
 
-/* All nodes' partial sums in the order of shards: exec->parts has this node's. */
+/* All nodes' partial sums in the order of shards: exec->memory.parts has this node's. */
 static enum status place_sums(struct net *net)
 {
     struct exec *exec = net->exec;
@@ -158,18 +160,18 @@ static enum status place_sums(struct net *net)
     struct tree_node nodes[2 * TREE_DEPTH];
     size_t vectors = 0;
 
-    sums->n_own = partial_sums(exec, exec->node, sums->own);
-    sums->n_own_parts = exec->n_parts;
-    for (int node = 0; node < exec->nodes; node++) {
+    sums->n_own = partial_sums(exec, exec->topology.node, sums->own);
+    sums->n_own_parts = exec->memory.n_parts;
+    for (int node = 0; node < exec->topology.nodes; node++) {
         sums->n_of[node] = partial_sums(exec, node, nodes);
         vectors += (size_t)sums->n_of[node];
     }
     TRY(mem_alloc(vectors, sizeof *sums->part_of, &sums->part_of));
-    for (int node = 0, at = 0; node < exec->nodes; at += sums->n_of[node], node++) {
+    for (int node = 0, at = 0; node < exec->topology.nodes; at += sums->n_of[node], node++) {
         partial_sums(exec, node, nodes);
         memcpy(sums->part_of + at, nodes, (size_t)sums->n_of[node] * sizeof *nodes);
     }
-    sums->bytes = vectors * exec->vector * sizeof(float);
+    sums->bytes = vectors * exec->layout.vector * sizeof(float);
     void *memory = mmap(NULL, sums->bytes + 1, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
@@ -177,26 +179,26 @@ static enum status place_sums(struct net *net)
     sums->vectors = memory;
     if (exec->releases)
         pages_keep_small(memory, sums->bytes);
-    float *next = sums->vectors + (size_t)sums->n_own * exec->vector;
+    float *next = sums->vectors + (size_t)sums->n_own * exec->layout.vector;
 
-    struct tree_part *own = exec->parts, *all;
-    TRY(mem_alloc((size_t)(exec->n_parts + (int)vectors + 1), sizeof *all, &all));
+    struct tree_part *own = exec->memory.parts, *all;
+    TRY(mem_alloc((size_t)(exec->memory.n_parts + (int)vectors + 1), sizeof *all, &all));
     int count = 0;
-    for (int node = 0; node < exec->nodes; node++) {
+    for (int node = 0; node < exec->topology.nodes; node++) {
         sums->first_of[node] = count;
-        if (node == exec->node) {
+        if (node == exec->topology.node) {
             sums->own_parts = count;
-            memcpy(all + count, own, (size_t)exec->n_parts * sizeof *all);
-            count += exec->n_parts;
+            memcpy(all + count, own, (size_t)exec->memory.n_parts * sizeof *all);
+            count += exec->memory.n_parts;
             continue;
         }
         partial_sums(exec, node, nodes);
-        for (int p = 0; p < sums->n_of[node]; p++, next += exec->vector)
+        for (int p = 0; p < sums->n_of[node]; p++, next += exec->layout.vector)
             all[count++] = (struct tree_part){ nodes[p], next };
     }
     mem_free(own);
-    exec->parts = all;
-    exec->n_parts = count;
+    exec->memory.parts = all;
+    exec->memory.n_parts = count;
     return STATUS_OK;
 }
 
@@ -204,9 +206,9 @@ static enum status place_states(struct net *net)
 {
     const struct exec *exec = net->exec;
 
-    if (exec->rank != 0 || !exec->config.compress.codec)
+    if (exec->topology.rank != 0 || !exec->config.compress.codec)
         return STATUS_OK;
-    net->states_bytes = (size_t)net_states(exec) * exec->vector * sizeof(float);
+    net->states_bytes = (size_t)net_states(exec) * exec->layout.vector * sizeof(float);
     void *memory = mmap(NULL, net->states_bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
@@ -222,7 +224,7 @@ enum status net_start(struct exec *exec)
 
     if (net->rail >= net->rails || exec->config.batch == 0)
         return STATUS_OK;
-    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *net->lane.columns,
+    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *net->lane.columns,
                   &net->lane.columns));
     TRY(mem_alloc(1, reduce_scratch(&net->lane), &net->lane.scratch));
     TRY(mem_alloc(TREE_SCRATCH, sizeof *net->sums.scratch, &net->sums.scratch));

@@ -40,7 +40,8 @@ struct net_rows {
 
 static struct packet_owner owner_of(const struct exec *exec, const struct row_sum *r, int node)
 {
-    return (struct packet_owner){ .rows = r->rows, .owners = exec->nodes, .owner = node };
+    return (
+        struct packet_owner){ .rows = r->rows, .owners = exec->topology.nodes, .owner = node };
 }
 
 /* Rows of a table that node `node` owns. */
@@ -70,24 +71,24 @@ static void place_packets(const struct net *net, struct net_rows *rows, const st
     const struct exec *exec = net->exec;
 
     rows->bytes = 0;
-    for (int i = 0; i < exec->nodes * net->sums.n_own; i++)
+    for (int i = 0; i < exec->topology.nodes * net->sums.n_own; i++)
         place_packet(rows, r, &rows->own[i], &rows->bytes);
     for (int i = 0; i < rows->n_packets; i++)
         place_packet(rows, r, &rows->heard[i], &rows->bytes);
-    for (int i = 0; i < exec->nodes; i++)
+    for (int i = 0; i < exec->topology.nodes; i++)
         place_packet(rows, r, &rows->fresh[i], &rows->bytes);
 }
 
 static enum status create_rows(struct net *net, int b)
 {
     const struct exec *exec = net->exec;
-    const struct row_sum *r = &exec->row_sums[b];
-    const size_t nodes = (size_t)exec->nodes, own = nodes * (size_t)net->sums.n_own;
+    const struct row_sum *r = &exec->layout.row_sums[b];
+    const size_t nodes = (size_t)exec->topology.nodes, own = nodes * (size_t)net->sums.n_own;
     struct net_rows *rows;
 
     TRY(mem_alloc(1, sizeof *rows, &rows));
     net->served[b] = rows;
-    for (int node = 0; node < exec->nodes; node++)
+    for (int node = 0; node < exec->topology.nodes; node++)
         rows->n_packets += net->sums.n_of[node];
     rows->most = rows_owned(exec, r, 0);
     TRY(mem_alloc(own, sizeof *rows->own, &rows->own));
@@ -108,7 +109,7 @@ static enum status create_rows(struct net *net, int b)
 
 enum status net_rows_create(struct net *net)
 {
-    const int buckets = net->exec->buckets.count;
+    const int buckets = net->exec->layout.buckets.count;
 
     if (net->rail != 0)
         return STATUS_OK;
@@ -122,7 +123,7 @@ enum status net_rows_create(struct net *net)
 
 void net_rows_destroy(struct net *net)
 {
-    for (int b = 0; net->served && b < net->exec->buckets.count; b++) {
+    for (int b = 0; net->served && b < net->exec->layout.buckets.count; b++) {
         struct net_rows *rows = net->served[b];
         if (!rows)
             continue;
@@ -169,19 +170,21 @@ static enum status start_push(struct net *net, struct net_task *t)
 {
     struct net_rows *rows = net->served[t->task->bucket];
     const struct exec *exec = net->exec;
-    const int64_t width = exec->row_sums[t->task->bucket].width;
+    const int64_t width = exec->layout.row_sums[t->task->bucket].width;
 
     rows->round = 0;
-    for (int i = 0; i < exec->nodes * net->sums.n_own; i++)
+    for (int i = 0; i < exec->topology.nodes * net->sums.n_own; i++)
         rows->own[i].count = 0;
     for (int p = 0; p < net->sums.n_own; p++) {
-        struct rows_packet *packets = rows->own + (size_t)p * (size_t)exec->nodes;
-        rows_merge(&net->lane, t->task->bucket, net->sums.own[p], exec->nodes, packets);
-        for (int node = 0; node < exec->nodes; node++)
+        struct rows_packet *packets = rows->own + (size_t)p * (size_t)exec->topology.nodes;
+        rows_merge(&net->lane, t->task->bucket, net->sums.own[p], exec->topology.nodes,
+                   packets);
+        for (int node = 0; node < exec->topology.nodes; node++)
             rows->own_counts[node * net->sums.n_own + p] = packets[node].count;
     }
-    for (int node = 0, at = 0; node < exec->nodes; at += net->sums.n_of[node], node++) {
-        if (node == exec->node)
+    for (int node = 0, at = 0; node < exec->topology.nodes;
+         at += net->sums.n_of[node], node++) {
+        if (node == exec->topology.node)
             continue;
         TRY(net_receive(net, t, net_peer(net, node), t->tag, rows->heard_counts + at,
                         (size_t)net->sums.n_of[node] * sizeof *rows->heard_counts));
@@ -189,7 +192,7 @@ static enum status start_push(struct net *net, struct net_task *t)
                      rows->own_counts + (size_t)node * (size_t)net->sums.n_own,
                      (size_t)net->sums.n_own * sizeof *rows->own_counts));
         for (int p = 0; p < net->sums.n_own; p++)
-            TRY(send_packet(net, t, node, &rows->own[p * exec->nodes + node], width));
+            TRY(send_packet(net, t, node, &rows->own[p * exec->topology.nodes + node], width));
     }
     return STATUS_OK;
 }
@@ -199,10 +202,11 @@ static enum status receive_rows(struct net *net, struct net_task *t)
 {
     struct net_rows *rows = net->served[t->task->bucket];
     const struct exec *exec = net->exec;
-    const int64_t width = exec->row_sums[t->task->bucket].width;
+    const int64_t width = exec->layout.row_sums[t->task->bucket].width;
 
-    for (int node = 0, at = 0; node < exec->nodes; at += net->sums.n_of[node], node++) {
-        for (int p = 0; p < net->sums.n_of[node] && node != exec->node; p++) {
+    for (int node = 0, at = 0; node < exec->topology.nodes;
+         at += net->sums.n_of[node], node++) {
+        for (int p = 0; p < net->sums.n_of[node] && node != exec->topology.node; p++) {
             TRY(packet_take_count(&rows->heard[at + p], rows->heard_counts[at + p], rows->most,
                                   node));
             TRY(receive_packet(net, t, node, &rows->heard[at + p], width));
@@ -217,12 +221,13 @@ static enum status take_rows(struct net *net, const struct net_task *t)
     struct net_rows *rows = net->served[t->task->bucket];
     const struct exec *exec = net->exec;
     const struct packet_owner own =
-        owner_of(exec, &exec->row_sums[t->task->bucket], exec->node);
+        owner_of(exec, &exec->layout.row_sums[t->task->bucket], exec->topology.node);
 
-    for (int node = 0, at = 0; node < exec->nodes; at += net->sums.n_of[node], node++) {
+    for (int node = 0, at = 0; node < exec->topology.nodes;
+         at += net->sums.n_of[node], node++) {
         for (int p = 0; p < net->sums.n_of[node]; p++) {
-            if (node == exec->node)
-                rows->heard[at + p] = rows->own[p * exec->nodes + node];
+            if (node == exec->topology.node)
+                rows->heard[at + p] = rows->own[p * exec->topology.nodes + node];
             else
                 TRY(packet_check(&rows->heard[at + p], &own, node));
             rows->heard[at + p].shard = net->sums.part_of[at + p].begin;
@@ -249,7 +254,7 @@ static enum status finish_push(struct net *net, struct net_task *t)
     const int b = t->task->bucket;
     struct net_rows *rows = net->served[b];
     const struct exec *exec = net->exec;
-    struct rows_packet *fresh = &rows->fresh[exec->node];
+    struct rows_packet *fresh = &rows->fresh[exec->topology.node];
 
     TRY(take_rows(net, t));
     if (t->task->does >> TASK_UPDATE & 1)
@@ -257,7 +262,7 @@ static enum status finish_push(struct net *net, struct net_task *t)
                             fresh);
     else
         rows_sum_packets(&net->lane, b, rows->heard, rows->n_packets, fresh,
-                         net_row_squares(exec, b, exec->node));
+                         net_row_squares(exec, b, exec->topology.node));
     return STATUS_OK;
 }
 
@@ -269,7 +274,7 @@ static bool is_served(const struct exec *exec, const struct task *task)
 /* A count, and two messages for each packet. */
 static struct net_most most_push(const struct net *net, const struct task *task)
 {
-    const int nodes = net->exec->nodes;
+    const int nodes = net->exec->topology.nodes;
     int packets = 0;
 
     (void)task;
@@ -296,7 +301,7 @@ static enum status update_rows(struct net *net, struct net_task *t)
 
     TRY(net_scale(net));
     rows_update_packet(&net->lane, b, &net->step.numbers,
-                       &net->served[b]->fresh[net->exec->node]);
+                       &net->served[b]->fresh[net->exec->topology.node]);
     return STATUS_OK;
 }
 
@@ -315,18 +320,18 @@ static enum status start_pull(struct net *net, struct net_task *t)
 {
     struct net_rows *rows = net->served[t->task->bucket];
     const struct exec *exec = net->exec;
-    const struct row_sum *r = &exec->row_sums[t->task->bucket];
-    struct rows_packet *fresh = &rows->fresh[exec->node];
+    const struct row_sum *r = &exec->layout.row_sums[t->task->bucket];
+    struct rows_packet *fresh = &rows->fresh[exec->topology.node];
 
     rows->round = 0;
-    rows->fresh_counts[exec->node] = fresh->count;
-    for (int node = 0; node < exec->nodes; node++) {
+    rows->fresh_counts[exec->topology.node] = fresh->count;
+    for (int node = 0; node < exec->topology.nodes; node++) {
         const int peer = net_peer(net, node);
-        if (node == exec->node)
+        if (node == exec->topology.node)
             continue;
         TRY(net_receive(net, t, peer, t->tag, &rows->fresh_counts[node],
                         sizeof *rows->fresh_counts));
-        TRY(net_send(net, t, peer, t->tag, &rows->fresh_counts[exec->node],
+        TRY(net_send(net, t, peer, t->tag, &rows->fresh_counts[exec->topology.node],
                      sizeof *rows->fresh_counts));
         TRY(send_packet(net, t, node, fresh, r->width));
     }
@@ -337,10 +342,10 @@ static enum status receive_fresh(struct net *net, struct net_task *t)
 {
     struct net_rows *rows = net->served[t->task->bucket];
     const struct exec *exec = net->exec;
-    const int64_t width = exec->row_sums[t->task->bucket].width;
+    const int64_t width = exec->layout.row_sums[t->task->bucket].width;
 
-    for (int node = 0; node < exec->nodes; node++) {
-        if (node == exec->node)
+    for (int node = 0; node < exec->topology.nodes; node++) {
+        if (node == exec->topology.node)
             continue;
         TRY(packet_take_count(&rows->fresh[node], rows->fresh_counts[node], rows->most, node));
         TRY(receive_packet(net, t, node, &rows->fresh[node], width));
@@ -353,12 +358,12 @@ static enum status take_fresh(struct net *net, struct net_task *t)
 {
     struct net_rows *rows = net->served[t->task->bucket];
     const struct exec *exec = net->exec;
-    const struct row_sum *r = &exec->row_sums[t->task->bucket];
-    float *table = exec->param + exec->buckets.begin[t->task->bucket];
+    const struct row_sum *r = &exec->layout.row_sums[t->task->bucket];
+    float *table = exec->memory.param + exec->layout.buckets.begin[t->task->bucket];
 
-    for (int node = 0; node < exec->nodes; node++) {
+    for (int node = 0; node < exec->topology.nodes; node++) {
         const struct rows_packet *fresh = &rows->fresh[node];
-        if (node == exec->node)
+        if (node == exec->topology.node)
             continue;
         const struct packet_owner theirs = owner_of(exec, r, node);
         TRY(packet_check(fresh, &theirs, node));
@@ -377,7 +382,7 @@ static enum status pull_arrived(struct net *net, struct net_task *t, bool *again
 
 static struct net_most most_pull(const struct net *net, const struct task *task)
 {
-    const int nodes = net->exec->nodes;
+    const int nodes = net->exec->topology.nodes;
 
     (void)task;
     return (struct net_most){ 3 * nodes, 3 * nodes };
@@ -398,26 +403,27 @@ const struct net_row net_pull_rows = {
 
 enum status net_rows_collect(struct exec *exec, int b, int node, int from)
 {
-    const struct row_sum *r = &exec->row_sums[b];
+    const struct row_sum *r = &exec->layout.row_sums[b];
     const size_t width = (size_t)r->width, count = (size_t)rows_owned(exec, r, node);
     float *packed;
 
-    if (exec->rank != 0 && exec->rank != from)
+    if (exec->topology.rank != 0 && exec->topology.rank != from)
         return STATUS_OK;
     TRY(mem_alloc(count * width + 1, sizeof *packed, &packed));
     enum status status = STATUS_OK;
-    for (int k = 0; k < exec->n_states && status == STATUS_OK; k++) {
-        float *state = exec->state[k] + exec->buckets.begin[b];
-        for (size_t i = 0; i < count && exec->rank == from; i++)
-            memcpy(packed + i * width, state + ((size_t)node + i * (size_t)exec->nodes) * width,
+    for (int k = 0; k < exec->layout.n_states && status == STATUS_OK; k++) {
+        float *state = exec->memory.state[k] + exec->layout.buckets.begin[b];
+        for (size_t i = 0; i < count && exec->topology.rank == from; i++)
+            memcpy(packed + i * width,
+                   state + ((size_t)node + i * (size_t)exec->topology.nodes) * width,
                    width * sizeof *packed);
         status =
-            exec->rank == from
+            exec->topology.rank == from
                 ? comm_send(exec->config.comm, 0, packed, count * width * sizeof *packed)
                 : comm_receive(exec->config.comm, from, packed, count * width * sizeof *packed);
-        for (size_t i = 0; i < count && exec->rank == 0 && status == STATUS_OK; i++)
-            memcpy(state + ((size_t)node + i * (size_t)exec->nodes) * width, packed + i * width,
-                   width * sizeof *packed);
+        for (size_t i = 0; i < count && exec->topology.rank == 0 && status == STATUS_OK; i++)
+            memcpy(state + ((size_t)node + i * (size_t)exec->topology.nodes) * width,
+                   packed + i * width, width * sizeof *packed);
     }
     mem_free(packed);
     return status;

@@ -43,7 +43,7 @@ static struct unshard *unshard_of(const struct net *net, const struct net_task *
 
 static struct slice own_slice(const struct net *net, int b)
 {
-    return net_slice(net, b, net->exec->node, net->rail);
+    return net_slice(net, b, net->exec->topology.node, net->rail);
 }
 
 /* Serving ------------------------------------------------------------------------------------ */
@@ -86,7 +86,7 @@ static enum status serve(struct net *net, const struct net_task *t, int node, bo
         if (!done)
             return STATUS_OK;
         TRY(transport_start_send(exec->transport, net_peer(net, node), t->tag,
-                                 exec->param + own.at, bytes, &s->partition));
+                                 exec->memory.param + own.at, bytes, &s->partition));
         net->lane.times.bytes += (int64_t)bytes;
         s->is_sending = *moved = true;
     }
@@ -102,7 +102,7 @@ static bool serves_still(const struct net *net, const struct unshard *u, bool *i
 {
     bool still = false;
 
-    for (int node = 0; node < net->exec->nodes; node++) {
+    for (int node = 0; node < net->exec->topology.nodes; node++) {
         still |= u->serves[node].left > 0;
         *is_sending |= u->serves[node].is_sending;
     }
@@ -121,7 +121,7 @@ static int64_t last_place(const struct net *net)
 
     for (int64_t place = furthest; place < INT64_MAX; place++) {
         const int b = hold_at(exec, &net->step.walk, place + 1);
-        const int64_t count = exec->buckets.begin[b + 1] - exec->buckets.begin[b];
+        const int64_t count = exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b];
         bytes += (size_t)count * sizeof(float);
         if (place > furthest && bytes > exec->window)
             return place;
@@ -138,12 +138,12 @@ static enum status request_partitions(struct net *net, struct net_task *t)
     net_clear(&t->sends);
     net_take_channel(net, t);
     u->requests++;
-    for (int node = 0; node < exec->nodes; node++) {
+    for (int node = 0; node < exec->topology.nodes; node++) {
         const struct slice theirs = net_slice(net, t->task->bucket, node, net->rail);
-        if (node == exec->node || theirs.count == 0)
+        if (node == exec->topology.node || theirs.count == 0)
             continue;
         const int peer = net_peer(net, node);
-        TRY(net_receive(net, t, peer, t->tag, exec->param + theirs.at,
+        TRY(net_receive(net, t, peer, t->tag, exec->memory.param + theirs.at,
                         theirs.count * sizeof(float)));
         TRY(net_send(net, t, peer, t->tag + 1, &u->requests, sizeof u->requests));
     }
@@ -156,10 +156,10 @@ static void announce(struct net *net, struct net_task *t)
     struct exec *exec = net->exec;
     struct unshard *u = unshard_of(net, t);
 
-    u->left += (uint32_t)hold_lanes(exec, &net->step.walk, exec->node, u->phase);
+    u->left += (uint32_t)hold_lanes(exec, &net->step.walk, exec->topology.node, u->phase);
     u->state = UNSHARDED;
     exec_meet(exec, "held");
-    net_signal(exec, t->number, t->receives.last >= 0 ? t->receives.last : exec->rank);
+    net_signal(exec, t->number, t->receives.last >= 0 ? t->receives.last : exec->topology.rank);
 }
 
 /* Frees the other nodes' partitions. Neighbours are freed together, so that pages between them are, too. */
@@ -168,22 +168,22 @@ static void free_partitions(const struct net *net, int b)
     const struct exec *exec = net->exec;
     struct slice row = { 0, 0 };
 
-    for (int node = 0; node <= exec->nodes; node++) {
-        const bool is_theirs = node < exec->nodes && node != exec->node;
+    for (int node = 0; node <= exec->topology.nodes; node++) {
+        const bool is_theirs = node < exec->topology.nodes && node != exec->topology.node;
         const struct slice next =
             is_theirs ? net_slice(net, b, node, net->rail) : (struct slice){ 0, 0 };
         if (row.count > 0 && next.count > 0 && next.at == row.at + row.count) {
             row.count += next.count;
             continue;
         }
-        pages_release(exec->param + row.at, row.count * sizeof(float));
+        pages_release(exec->memory.param + row.at, row.count * sizeof(float));
         row = next;
     }
 }
 
 static bool is_kept(const struct net *net, int b, int phase)
 {
-    return hold_is_kept(net->exec, &net->step.walk, net->exec->node, phase, b);
+    return hold_is_kept(net->exec, &net->step.walk, net->exec->topology.node, phase, b);
 }
 
 static enum status unshard_if_due(struct net *net, struct net_task *t, bool *moved)
@@ -237,7 +237,7 @@ static enum status move_unshard(struct net *net, struct net_task *t, bool *moved
     struct unshard *u = unshard_of(net, t);
 
     while (u->state == SHARDED && u->phase < u->phases &&
-           !hold_is_used(exec, &net->step.walk, exec->node, u->phase, t->task->bucket))
+           !hold_is_used(exec, &net->step.walk, exec->topology.node, u->phase, t->task->bucket))
         u->phase++;
     if (u->phase == u->phases)
         return STATUS_OK;
@@ -257,7 +257,7 @@ static enum status run_unshard(struct net *net, struct net_task *t, bool *moved)
     bool is_sending = false;
 
     *moved = false;
-    for (int node = 0; node < net->exec->nodes; node++)
+    for (int node = 0; node < net->exec->topology.nodes; node++)
         TRY(serve(net, t, node, moved));
     TRY(move_unshard(net, t, moved));
     const bool serves = serves_still(net, u, &is_sending);
@@ -275,11 +275,11 @@ static enum status begin_unshard(struct net *net, struct net_task *t)
 
     u->state = SHARDED;
     u->phase = 0;
-    u->phases = hold_phases(exec, &net->step.walk, exec->node);
-    for (int node = 0; node < exec->nodes; node++) {
+    u->phases = hold_phases(exec, &net->step.walk, exec->topology.node);
+    for (int node = 0; node < exec->topology.nodes; node++) {
         struct serving *s = &u->serves[node];
         const bool has_part = own_slice(net, b).count > 0;
-        s->left = has_part && node != exec->node ? requests_of(net, b, node) : 0;
+        s->left = has_part && node != exec->topology.node ? requests_of(net, b, node) : 0;
         if (s->left > 0)
             TRY(await_request(net, t, node));
     }
@@ -289,7 +289,7 @@ static enum status begin_unshard(struct net *net, struct net_task *t)
 static struct net_most most_partitions(const struct net *net, const struct task *task)
 {
     (void)task;
-    return (struct net_most){ net->exec->nodes, net->exec->nodes };
+    return (struct net_most){ net->exec->topology.nodes, net->exec->topology.nodes };
 }
 
 const struct net_row net_unshard = {
@@ -303,8 +303,8 @@ const struct net_row net_unshard = {
 
 void net_unshards_cancel(struct net *net)
 {
-    for (int b = 0; net->unshards && b < net->exec->buckets.count; b++) {
-        for (int node = 0; node < net->exec->nodes; node++) {
+    for (int b = 0; net->unshards && b < net->exec->layout.buckets.count; b++) {
+        for (int node = 0; node < net->exec->topology.nodes; node++) {
             transport_cancel(net->exec->transport, &net->unshards[b].serves[node].request);
             transport_cancel(net->exec->transport, &net->unshards[b].serves[node].partition);
         }
@@ -314,7 +314,8 @@ void net_unshards_cancel(struct net *net)
 enum status net_unshards_create(struct net *net)
 {
     const struct exec *exec = net->exec;
-    const size_t buckets = (size_t)exec->buckets.count, nodes = (size_t)exec->nodes;
+    const size_t buckets = (size_t)exec->layout.buckets.count,
+                 nodes = (size_t)exec->topology.nodes;
     struct serving *serves;
 
     if (!exec->hold.buckets)

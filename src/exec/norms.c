@@ -9,7 +9,7 @@
  *   parameters  aaaaaaaaabbbbbbbbbbbccc..
  *   pieces       0       1 2     3  4          a: 0 1   b: 2 3   c: 4
  *
- * A step has two phases then. In the first the summed gradient is kept (exec->sum), and who has a
+ * A step has two phases then. In the first the summed gradient is kept (exec->memory.sum), and who has a
  * stretch writes the squares of its pieces to arrays that all lanes see. When every lane has done
  * so, each adds the squares that it needs, from the first piece to the last, and updates. With LAMB and
  * clipping there is a phase between the two: directions are those of clipped gradients.
@@ -30,7 +30,7 @@
 
 static int64_t stretches_of(const struct exec *exec, int b)
 {
-    const int64_t count = exec->buckets.begin[b + 1] - exec->buckets.begin[b];
+    const int64_t count = exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b];
     return (count + TREE_STRETCH - 1) / TREE_STRETCH;
 }
 
@@ -55,7 +55,7 @@ static void add_pieces(struct exec *exec, int b, int param, int64_t offset, int6
         norms->pieces[norms->count++] =
             (struct piece){ .param = param,
                             .stretch = stretches_before(exec, b) + stretch,
-                            .at = (size_t)(exec->buckets.begin[b] + at),
+                            .at = (size_t)(exec->layout.buckets.begin[b] + at),
                             .count = (size_t)count };
         at += count;
     }
@@ -64,8 +64,8 @@ static void add_pieces(struct exec *exec, int b, int param, int64_t offset, int6
 enum status norms_create(struct exec *exec)
 {
     struct norms *norms = &exec->norms;
-    const int64_t stretches = stretches_before(exec, exec->buckets.count);
-    const size_t params = (size_t)exec->n_params;
+    const int64_t stretches = stretches_before(exec, exec->layout.buckets.count);
+    const size_t params = (size_t)exec->model.count;
     const size_t most = (size_t)stretches + params; /* a parameter cuts one stretch more */
 
     if (!norms_are_used(exec))
@@ -73,12 +73,13 @@ enum status norms_create(struct exec *exec)
     TRY(mem_alloc(most + 1, sizeof *norms->pieces, &norms->pieces));
     TRY(mem_alloc((size_t)stretches + 1, sizeof *norms->of_stretch, &norms->of_stretch));
     TRY(mem_alloc(params + 1, sizeof *norms->of_param, &norms->of_param));
-    TRY(mem_alloc((size_t)exec->n_model + 1, sizeof(double), &norms->of_model));
-    TRY(mem_alloc(2 * (size_t)exec->n_model + 1, sizeof(double), &norms->of_others));
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const bool has_none = exec->updates[b].is_average || exec->row_sums[b].is_used;
-        for (int p = 0; p < exec->n_params && !has_none; p++) {
-            const struct value *value = exec->params[p];
+    TRY(mem_alloc((size_t)exec->model.total + 1, sizeof(double), &norms->of_model));
+    TRY(mem_alloc(2 * (size_t)exec->model.total + 1, sizeof(double), &norms->of_others));
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        const bool has_none =
+            exec->layout.updates[b].is_average || exec->layout.row_sums[b].is_used;
+        for (int p = 0; p < exec->model.count && !has_none; p++) {
+            const struct value *value = exec->model.params[p];
             if (plan_bucket_of(value->flat) == b)
                 add_pieces(exec, b, p, value->offset, shape_count(&value->shape));
         }
@@ -104,7 +105,7 @@ size_t norms_row_sums(const struct exec *exec)
 {
     const int threads = rows_threads(exec);
 
-    return (size_t)(threads > exec->nodes ? threads : exec->nodes);
+    return (size_t)(threads > exec->topology.nodes ? threads : exec->topology.nodes);
 }
 
 struct piece_range norms_pieces(const struct exec *exec, int b, int64_t first, int64_t end)
@@ -137,12 +138,12 @@ static void take_squares(const struct exec *exec, const struct stretch *stretch,
 /* Biases and norms, which have one extent, are left as they are: no decay and a ratio of 1. */
 static bool is_adapted(const struct exec *exec, int param, const struct attrs *attrs)
 {
-    return attrs->adapts_all || exec->params[param]->shape.rank > 1;
+    return attrs->adapts_all || exec->model.params[param]->shape.rank > 1;
 }
 
 static struct attrs attrs_of(const struct exec *exec, const struct stretch *stretch, int param)
 {
-    struct attrs attrs = exec->updates[stretch->bucket].attrs;
+    struct attrs attrs = exec->layout.updates[stretch->bucket].attrs;
 
     if (!is_adapted(exec, param, &attrs))
         attrs.weight_decay = 0;
@@ -151,8 +152,8 @@ static struct attrs attrs_of(const struct exec *exec, const struct stretch *stre
 
 static void states_at(const struct exec *exec, size_t at, float *out[KERNEL_STATES])
 {
-    for (int i = 0; i < exec->n_states; i++)
-        out[i] = exec->state[i] + at;
+    for (int i = 0; i < exec->layout.n_states; i++)
+        out[i] = exec->memory.state[i] + at;
 }
 
 void norms_direct(struct exec *exec, const struct stretch *stretch,
@@ -163,28 +164,28 @@ void norms_direct(struct exec *exec, const struct stretch *stretch,
     for (int64_t i = range.begin; i < range.end; i++) {
         const struct piece *piece = &exec->norms.pieces[i];
         const struct attrs attrs = attrs_of(exec, stretch, piece->param);
-        float *state[KERNEL_STATES] = { NULL }, *sum = exec->sum + piece->at;
+        float *state[KERNEL_STATES] = { NULL }, *sum = exec->memory.sum + piece->at;
 
         states_at(exec, piece->at, state);
-        exec->updates[stretch->bucket].kernel->direct(exec->param + piece->at, sum, state, sum,
-                                                      piece->count, &attrs, numbers);
+        exec->layout.updates[stretch->bucket].kernel->direct(
+            exec->memory.param + piece->at, sum, state, sum, piece->count, &attrs, numbers);
     }
-    take_squares(exec, stretch, exec->sum, exec->norms.moves);
+    take_squares(exec, stretch, exec->memory.sum, exec->norms.moves);
 }
 
 void norms_keep(struct exec *exec, const struct stretch *stretch, const float *sum,
                 const struct kernel_update_step *numbers)
 {
-    float *kept = exec->sum + stretch->at;
+    float *kept = exec->memory.sum + stretch->at;
 
     for (size_t i = 0; i < stretch->count; i++)
         kept[i] = sum[i];
-    if (exec->adapts)
-        take_squares(exec, stretch, exec->param, exec->norms.params);
-    if (exec->directs && !exec->clips)
+    if (exec->layout.adapts)
+        take_squares(exec, stretch, exec->memory.param, exec->norms.params);
+    if (exec->layout.directs && !exec->layout.clips)
         norms_direct(exec, stretch, numbers);
     else
-        take_squares(exec, stretch, exec->sum, exec->norms.gradients);
+        take_squares(exec, stretch, exec->memory.sum, exec->norms.gradients);
 }
 
 /* The last phase ----------------------------------------------------------------------------- */
@@ -203,10 +204,10 @@ static double squares_of_rows(const struct exec *exec, int b)
 static double squares_of(const struct exec *exec, const double *squares, int param)
 {
     const struct norms *norms = &exec->norms;
-    const int b = plan_bucket_of(exec->params[param]->flat);
+    const int b = plan_bucket_of(exec->model.params[param]->flat);
     double sum = 0;
 
-    if (exec->row_sums[b].is_used)
+    if (exec->layout.row_sums[b].is_used)
         return squares_of_rows(exec, b);
 
     for (int64_t i = norms->of_param[param];
@@ -235,20 +236,20 @@ enum status norms_of_all(struct exec *exec, double *out)
     double squares = 0;
 
     if (!exec->config.beside.transport) {
-        for (int p = 0; p < exec->n_params; p++)
-            squares += exec->params[p]->kind == VALUE_PARAM
+        for (int p = 0; p < exec->model.count; p++)
+            squares += exec->model.params[p]->kind == VALUE_PARAM
                            ? squares_of(exec, norms->gradients, p)
                            : 0;
         *out = sqrt(squares);
         return STATUS_OK;
     }
-    memset(norms->of_model, 0, (size_t)exec->n_model * sizeof(double));
-    for (int p = 0; p < exec->n_params; p++) {
-        if (norms_count(exec, exec->params[p]))
-            norms->of_model[exec->param_numbers[p]] = squares_of(exec, norms->gradients, p);
+    memset(norms->of_model, 0, (size_t)exec->model.total * sizeof(double));
+    for (int p = 0; p < exec->model.count; p++) {
+        if (norms_count(exec, exec->model.params[p]))
+            norms->of_model[exec->model.numbers[p]] = squares_of(exec, norms->gradients, p);
     }
-    TRY(beside_add(exec, norms->of_model, norms->of_others, exec->n_model));
-    for (int i = 0; i < exec->n_model; i++)
+    TRY(beside_add(exec, norms->of_model, norms->of_others, exec->model.total));
+    for (int i = 0; i < exec->model.total; i++)
         squares += norms->of_model[i];
     *out = sqrt(squares);
     return STATUS_OK;
@@ -265,7 +266,7 @@ static float trust_of(const struct exec *exec, int param, const struct attrs *at
         return 1;
     const double weight = norm_of(exec, norms->params, param);
     double moves = 0, trust = 1;
-    if (exec->directs) {
+    if (exec->layout.directs) {
         moves = norm_of(exec, norms->moves, param);
     } else {
         moves = (double)numbers->scale * norm_of(exec, norms->gradients, param);
@@ -279,7 +280,7 @@ static float trust_of(const struct exec *exec, int param, const struct attrs *at
 void norms_update(struct exec *exec, const struct stretch *stretch, struct trusted *trusted,
                   const struct kernel_update_step *numbers)
 {
-    const struct bucket *update = &exec->updates[stretch->bucket];
+    const struct bucket *update = &exec->layout.updates[stretch->bucket];
     struct kernel_update_step own = *numbers;
     const struct piece_range range = pieces_of(exec, stretch);
 
@@ -293,7 +294,7 @@ void norms_update(struct exec *exec, const struct stretch *stretch, struct trust
                 (struct trusted){ piece->param, trust_of(exec, piece->param, &attrs, numbers) };
         own.trust = trusted->ratio;
         states_at(exec, piece->at, state);
-        update->kernel->run(exec->param + piece->at, exec->sum + piece->at, state, piece->count,
-                            &attrs, &own);
+        update->kernel->run(exec->memory.param + piece->at, exec->memory.sum + piece->at, state,
+                            piece->count, &attrs, &own);
     }
 }

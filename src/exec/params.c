@@ -15,34 +15,34 @@ enum { INIT_STREAM = 0x1717 };
 
 int exec_param_count(const struct exec *exec)
 {
-    return exec->n_params;
+    return exec->model.count;
 }
 
 const struct value *exec_param(const struct exec *exec, int i)
 {
-    return exec->params[i];
+    return exec->model.params[i];
 }
 
 int exec_param_number(const struct exec *exec, int i)
 {
-    return exec->param_numbers[i];
+    return exec->model.numbers[i];
 }
 
 int exec_state_count(const struct exec *exec, int param)
 {
-    const struct value *value = exec->params[param];
+    const struct value *value = exec->model.params[param];
 
     if (value->kind != VALUE_PARAM)
         return 0;
-    return exec->n_states +
+    return exec->layout.n_states +
            (bucket_is_compressed(exec, plan_bucket_of(value->flat)) ? net_states(exec) : 0);
 }
 
 void exec_state_name(const struct exec *exec, int state, char out[EXEC_STATE_NAME])
 {
-    const int node = state - exec->n_states - NET_BASIS - 1;
+    const int node = state - exec->layout.n_states - NET_BASIS - 1;
 
-    if (state < exec->n_states)
+    if (state < exec->layout.n_states)
         snprintf(out, EXEC_STATE_NAME, "%s", exec->config.optim.optimizer->state_names[state]);
     else if (node < 0)
         snprintf(out, EXEC_STATE_NAME, "compress_basis");
@@ -52,33 +52,34 @@ void exec_state_name(const struct exec *exec, int state, char out[EXEC_STATE_NAM
 
 int exec_own_states(const struct exec *exec)
 {
-    return exec->n_states;
+    return exec->layout.n_states;
 }
 
 size_t exec_vector_length(const struct exec *exec)
 {
-    return exec->vector;
+    return exec->layout.vector;
 }
 
 size_t exec_place(const struct exec *exec, int param)
 {
-    const struct value *value = exec->params[param];
+    const struct value *value = exec->model.params[param];
 
-    return (size_t)(exec->buckets.begin[plan_bucket_of(value->flat)] + value->offset);
+    return (size_t)(exec->layout.buckets.begin[plan_bucket_of(value->flat)] + value->offset);
 }
 
 static float *place_of(const struct exec *exec, int param, int state)
 {
-    float *vector = state < 0                ? exec->param
-                    : state < exec->n_states ? exec->state[state]
-                                             : net_state(exec, state - exec->n_states);
+    float *vector = state < 0 ? exec->memory.param
+                    : state < exec->layout.n_states
+                        ? exec->memory.state[state]
+                        : net_state(exec, state - exec->layout.n_states);
     return vector + exec_place(exec, param);
 }
 
 float *exec_vector(struct exec *exec, int state)
 {
-    BUG_ON(state >= exec->n_states);
-    return state < 0 ? exec->param : exec->state[state];
+    BUG_ON(state >= exec->layout.n_states);
+    return state < 0 ? exec->memory.param : exec->memory.state[state];
 }
 
 /* Of vectors that the device takes before it needs them. */
@@ -121,13 +122,13 @@ static void from_plain(const struct value *value, const float *plain, float *pla
 
 void exec_get(const struct exec *exec, int param, int state, float *out)
 {
-    to_plain(exec->params[param], place_of(exec, param, state), out);
+    to_plain(exec->model.params[param], place_of(exec, param, state), out);
 }
 
 /* Where updates leave parameters in bf16, they are so from the beginning. */
 static void round_param(const struct exec *exec, int param)
 {
-    const struct value *value = exec->params[param];
+    const struct value *value = exec->model.params[param];
     float *place = place_of(exec, param, -1);
 
     if (!exec->device || !exec->device->config.draws || value->kind != VALUE_PARAM)
@@ -138,7 +139,7 @@ static void round_param(const struct exec *exec, int param)
 
 void exec_set(struct exec *exec, int param, int state, const float *plain)
 {
-    from_plain(exec->params[param], plain, place_of(exec, param, state));
+    from_plain(exec->model.params[param], plain, place_of(exec, param, state));
     if (state < 0)
         round_param(exec, param);
     if (exec->device) {
@@ -150,12 +151,12 @@ void exec_set(struct exec *exec, int param, int state, const float *plain)
 
 void exec_get_from(const struct exec *exec, int param, const float *vector, float *out)
 {
-    to_plain(exec->params[param], vector + exec_place(exec, param), out);
+    to_plain(exec->model.params[param], vector + exec_place(exec, param), out);
 }
 
 void exec_set_in(const struct exec *exec, int param, float *vector, const float *plain)
 {
-    from_plain(exec->params[param], plain, vector + exec_place(exec, param));
+    from_plain(exec->model.params[param], plain, vector + exec_place(exec, param));
 }
 
 /* Two normal numbers from two words (Box and Muller, in double). */
@@ -215,8 +216,8 @@ static int64_t largest_param(const struct exec *exec)
 {
     int64_t largest = 0;
 
-    for (int i = 0; i < exec->n_params; i++) {
-        const int64_t count = shape_count(&exec->params[i]->shape);
+    for (int i = 0; i < exec->model.count; i++) {
+        const int64_t count = shape_count(&exec->model.params[i]->shape);
         largest = count > largest ? count : largest;
     }
     return largest;
@@ -224,17 +225,17 @@ static int64_t largest_param(const struct exec *exec)
 
 int exec_group_count(const struct exec *exec)
 {
-    return exec->buckets.count;
+    return exec->layout.buckets.count;
 }
 
 int exec_group_of(const struct exec *exec, int param)
 {
-    return plan_bucket_of(exec->params[param]->flat);
+    return plan_bucket_of(exec->model.params[param]->flat);
 }
 
 static enum status publish_group(struct exec *exec, int group, int what)
 {
-    if (exec->nodes == 1)
+    if (exec->topology.nodes == 1)
         return STATUS_OK;
     if (exec->device)
         return device_publish(exec, group, what);
@@ -251,18 +252,18 @@ enum status exec_publish_group(struct exec *exec, int group)
 
 enum status exec_collect_group(struct exec *exec, int group, int what)
 {
-    if (exec->device && exec->nodes > 1)
+    if (exec->device && exec->topology.nodes > 1)
         return what & EXEC_STATES ? device_collect(exec, group) : STATUS_OK;
     if (exec->device) { /* all groups come at once */
         TRY(device_fetch(exec));
         return exec_settle(exec);
     }
-    return exec->nodes == 1 ? STATUS_OK : net_collect(exec, group, what);
+    return exec->topology.nodes == 1 ? STATUS_OK : net_collect(exec, group, what);
 }
 
 void exec_forget_group(struct exec *exec, int group)
 {
-    if (exec->rank == 0 && exec->net)
+    if (exec->topology.rank == 0 && exec->net)
         net_forget(exec, group);
 }
 
@@ -273,12 +274,12 @@ enum status exec_init_params(struct exec *exec)
     TRY(exec_settle(exec));
     TRY(mem_alloc((size_t)largest_param(exec), sizeof *plain, &plain));
     enum status status = STATUS_OK;
-    for (int g = 0; g < exec->buckets.count && status == STATUS_OK; g++) {
-        for (int i = 0; i < exec->n_params && exec->rank == 0; i++) {
-            const struct value *value = exec->params[i];
+    for (int g = 0; g < exec->layout.buckets.count && status == STATUS_OK; g++) {
+        for (int i = 0; i < exec->model.count && exec->topology.rank == 0; i++) {
+            const struct value *value = exec->model.params[i];
             if (exec_group_of(exec, i) != g)
                 continue;
-            draw_param(exec->config.seed, exec->param_numbers[i], value, plain);
+            draw_param(exec->config.seed, exec->model.numbers[i], value, plain);
             exec_set(exec, i, -1, plain);
         }
         status = publish_group(exec, g, EXEC_PARAMS);
@@ -293,9 +294,9 @@ enum status exec_publish(struct exec *exec)
 {
     note_written(exec, EXEC_PARAMS | EXEC_STATES); /* by rank 0 */
     TRY(exec_settle(exec));
-    if (exec->nodes == 1)
+    if (exec->topology.nodes == 1)
         return STATUS_OK;
-    for (int g = 0; g < exec->buckets.count; g++)
+    for (int g = 0; g < exec->layout.buckets.count; g++)
         TRY(exec_publish_group(exec, g));
     TRY(net_move_vectors(exec, true));
     return exec_settle(exec);
@@ -308,9 +309,9 @@ enum status exec_collect(struct exec *exec)
         TRY(device_fetch(exec));
         TRY(exec_settle(exec)); /* all have brought what is theirs */
     }
-    if (exec->nodes == 1)
+    if (exec->topology.nodes == 1)
         return STATUS_OK;
-    for (int g = 0; g < exec->buckets.count; g++)
+    for (int g = 0; g < exec->layout.buckets.count; g++)
         TRY(exec_collect_group(exec, g, EXEC_PARAMS | EXEC_STATES));
     TRY(net_move_vectors(exec, false));
     return exec_settle(exec);
@@ -326,7 +327,7 @@ enum status exec_make_whole(struct exec *exec)
     if (!exec_is_in_parts(exec))
         return STATUS_OK;
     TRY(exec_settle(exec));
-    for (int g = 0; g < exec->buckets.count; g++)
+    for (int g = 0; g < exec->layout.buckets.count; g++)
         TRY(net_collect(exec, g, EXEC_PARAMS));
     return exec_settle(exec);
 }
@@ -335,7 +336,7 @@ enum status exec_make_parts(struct exec *exec)
 {
     if (!exec_is_in_parts(exec))
         return STATUS_OK;
-    for (int g = 0; g < exec->buckets.count; g++)
+    for (int g = 0; g < exec->layout.buckets.count; g++)
         exec_forget_group(exec, g);
     return exec_settle(exec);
 }
@@ -348,9 +349,9 @@ enum status exec_settle(struct exec *exec)
         TRY(device_wait(exec));
     if (exec->device && exec->remote)
         TRY(device_await_params(exec));
-    if (exec->device && exec->ranks == 1)
+    if (exec->device && exec->topology.ranks == 1)
         return STATUS_OK;
-    for (int b = 0; b < exec->buckets.count && !exec->device; b++) {
+    for (int b = 0; b < exec->layout.buckets.count && !exec->device; b++) {
         if (exec->remote)
             TRY(remote_await(lane, b));
         else
@@ -363,7 +364,7 @@ enum status exec_settle(struct exec *exec)
     lane_signal(lane, settled);
     TRY(exec_wait_until(exec, lane, settled, exec_target(exec, settled, exec->settles++),
                         "barrier"));
-    if (exec->nodes == 1)
+    if (exec->topology.nodes == 1)
         return STATUS_OK;
     return exec->net ? net_barrier(exec) : comm_barrier(exec->config.comm);
 }
@@ -383,7 +384,7 @@ void exec_hash_add(struct sha256 *hash, const struct value *value, const float *
 static void hash_param(const struct exec *exec, int i, float *plain, struct sha256 *hash)
 {
     exec_get(exec, i, -1, plain);
-    exec_hash_add(hash, exec->params[i], plain);
+    exec_hash_add(hash, exec->model.params[i], plain);
 }
 
 /* In the model's order, in which the parameters of a group stand together. */
@@ -392,7 +393,7 @@ static enum status hash_params(struct exec *exec, float *plain, struct sha256 *h
     const bool in_parts = exec_is_in_parts(exec);
     int group = -1;
 
-    for (int i = 0; i < exec->n_params; i++) {
+    for (int i = 0; i < exec->model.count; i++) {
         const int next = exec_group_of(exec, i);
         if (in_parts && next != group) {
             if (group >= 0)
@@ -400,7 +401,7 @@ static enum status hash_params(struct exec *exec, float *plain, struct sha256 *h
             TRY(net_collect(exec, next, EXEC_PARAMS));
             group = next;
         }
-        if (!in_parts || exec->rank == 0)
+        if (!in_parts || exec->topology.rank == 0)
             hash_param(exec, i, plain, hash);
     }
     return in_parts ? exec_make_parts(exec) : STATUS_OK;
@@ -427,17 +428,17 @@ enum status exec_hash(struct exec *exec, char out[65])
 
 float *exec_anchor(struct exec *exec)
 {
-    return exec->anchor;
+    return exec->memory.anchor;
 }
 
 float *exec_shift(struct exec *exec)
 {
-    return exec->shift;
+    return exec->memory.shift;
 }
 
 void exec_keep_gradient(struct exec *exec, float *out)
 {
-    exec->kept = out;
+    exec->memory.kept = out;
 }
 
 void exec_begin_again(struct exec *exec, uint64_t seed, double lr)
@@ -446,6 +447,6 @@ void exec_begin_again(struct exec *exec, uint64_t seed, double lr)
     columns_return(exec);
     exec->config.seed = seed;
     exec->config.optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = lr };
-    for (int i = 0; i < exec->n_states; i++)
-        memset(exec->state[i], 0, exec->vector * sizeof(float));
+    for (int i = 0; i < exec->layout.n_states; i++)
+        memset(exec->memory.state[i], 0, exec->layout.vector * sizeof(float));
 }

@@ -86,7 +86,7 @@ struct pipe_stage pipe_stage_of(const struct exec *exec)
  * the arena cannot wait. */
 static bool adds_later(const struct exec *exec)
 {
-    return exec->pipe && !exec->buckets.pass;
+    return exec->pipe && !exec->layout.buckets.pass;
 }
 
 size_t pipe_bytes(const struct exec *exec)
@@ -196,8 +196,8 @@ static void find_buckets(struct exec *exec)
 {
     struct pipe *pipe = exec->pipe;
 
-    for (int i = 0; i < exec->n_params; i++) {
-        const struct value *param = exec->params[i];
+    for (int i = 0; i < exec->model.count; i++) {
+        const struct value *param = exec->model.params[i];
         const int chunk = param->stage < 0 ? 0 : param->stage / pipe->config.stages;
         const int segment =
             param->kind == VALUE_AVERAGE ? chunk : 2 * pipe->config.chunks - 1 - chunk;
@@ -233,9 +233,9 @@ enum status pipe_create(struct exec *exec)
 {
     const struct exec_pipeline *config = &exec->config.pipeline;
 
-    if (exec->buckets.pipeline.stages == 0)
+    if (exec->layout.buckets.pipeline.stages == 0)
         return STATUS_OK;
-    if (exec->gathers.count > 0 || exec->has_columns)
+    if (exec->layout.gathers.count > 0 || exec->layout.has_columns)
         return FAIL(STATUS_UNSUPPORTED,
                     "a stage of a pipeline has no meetings of shards or columns of lanes");
     TRY(mem_alloc(1, sizeof *exec->pipe, &exec->pipe));
@@ -413,7 +413,7 @@ static enum status wait_for_thread(struct lane *lane, int64_t *waited_ns)
     const enum status status =
         FAIL(STATUS_PEER_LOST,
              "the next stage has taken nothing for %.15g s (--stall-timeout) at step %llu",
-             most, (unsigned long long)lane->exec->step);
+             most, (unsigned long long)lane->exec->now.step);
     transport_abort(lane->exec->config.pipeline.transport, status_message());
     return status;
 }
@@ -580,7 +580,7 @@ enum status pipe_run_step(struct lane *lane)
 
     pipe->evaluates = false;
     for (int s = 0; s < 2 * pipe->config.chunks; s++)
-        tree_stack_init(&pipe->stacks[s], exec->tree_shards);
+        tree_stack_init(&pipe->stacks[s], exec->topology.tree_shards);
     if (plan) {
         point_to(lane, 0);
         TRY(post_receives(lane, plan, 0, plan->segment[0]));

@@ -23,17 +23,18 @@ enum status privacy_check(const struct exec *exec)
             STATUS_USAGE,
             "gradients of single samples need a shard each: %lld shards for a batch of %lld",
             (long long)exec->config.shards, (long long)exec->config.batch);
-    if (exec->ranks > 1 || exec->config.remote || exec->config.zero || exec->config.tensor ||
-        exec->config.pipeline.stages > 1 || exec->gathers.count > 0)
+    if (exec->topology.ranks > 1 || exec->config.remote || exec->config.zero ||
+        exec->config.tensor || exec->config.pipeline.stages > 1 ||
+        exec->layout.gathers.count > 0)
         return FAIL(STATUS_UNSUPPORTED,
                     "gradients of single samples are for one rank by itself");
-    for (int b = 0; b < exec->buckets.count; b++) {
-        if (exec->updates[b].is_average)
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        if (exec->layout.updates[b].is_average)
             return FAIL(
                 STATUS_UNSUPPORTED,
                 "the model has running averages of batches, which would show single samples: "
                 "take one without batch norm");
-        if (exec->factored[b].is_used || exec->row_sums[b].is_used)
+        if (exec->layout.factored[b].is_used || exec->layout.row_sums[b].is_used)
             return FAIL(STATUS_UNSUPPORTED,
                         "gradients of single samples must be dense and not made from factors");
     }
@@ -48,19 +49,20 @@ void privacy_clip(struct lane *lane, float inv_batch)
     const double most = exec->config.privacy->clip * (double)inv_batch;
     double squares = 0;
 
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const size_t at = (size_t)exec->buckets.begin[b];
-        squares += kernel_sum_squares(gradients + at, (size_t)exec->buckets.begin[b + 1] - at);
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        const size_t at = (size_t)exec->layout.buckets.begin[b];
+        squares +=
+            kernel_sum_squares(gradients + at, (size_t)exec->layout.buckets.begin[b + 1] - at);
     }
     if (!isfinite(squares)) { /* it has no direction to keep */
-        memset(gradients, 0, exec->vector * sizeof *gradients);
+        memset(gradients, 0, exec->layout.vector * sizeof *gradients);
         return;
     }
     if (squares <= most * most)
         return;
     /* A little less, so that it is below the clip after rounding. */
     const float scale = (float)(most / sqrt(squares) * (1 - 0x1p-20));
-    for (size_t i = 0; i < exec->vector; i++)
+    for (size_t i = 0; i < exec->layout.vector; i++)
         gradients[i] *= scale;
 }
 
@@ -68,11 +70,11 @@ const float *privacy_noise(const struct exec *exec, int bucket, const float *sum
                            size_t count, float *out)
 {
     const struct exec_privacy *privacy = exec->config.privacy;
-    const size_t begin = (size_t)exec->buckets.begin[bucket];
+    const size_t begin = (size_t)exec->layout.buckets.begin[bucket];
 
     memcpy(out, sum, count * sizeof *out);
-    for (int i = 0; i < exec->n_params; i++) {
-        const struct value *param = exec->params[i];
+    for (int i = 0; i < exec->model.count; i++) {
+        const struct value *param = exec->model.params[i];
         if (plan_bucket_of(param->flat) != bucket)
             continue;
         const size_t first = begin + (size_t)param->offset;
@@ -80,7 +82,7 @@ const float *privacy_noise(const struct exec *exec, int bucket, const float *sum
         const size_t low = first > at ? first : at;
         const size_t high = end < at + count ? end : at + count;
         if (low < high)
-            privacy->add(privacy->arg, exec->step, exec_step_weight(exec), low,
+            privacy->add(privacy->arg, exec->now.step, exec_step_weight(exec), low,
                          out + (low - at), high - low);
     }
     return out;

@@ -99,7 +99,7 @@ static int node_of(const struct profiler *p, const struct trace_event *event, in
 /* Adds what the lanes noted in the step that just ended. */
 static void read_events(struct profiler *p)
 {
-    for (int i = 0; i < p->exec->n_lanes; i++) {
+    for (int i = 0; i < p->exec->topology.n_lanes; i++) {
         const struct trace_row *row = p->exec->lanes[i].trace;
         int from = 0;
         for (uint32_t e = 0; e < row->count; e++) {
@@ -108,7 +108,7 @@ static void read_events(struct profiler *p)
                 continue;
             const int n = node_of(p, event, from);
             const double seconds =
-                (double)(event->end - event->begin) * 1e-9 / p->exec->n_lanes;
+                (double)(event->end - event->begin) * 1e-9 / p->exec->topology.n_lanes;
             if (n < 0) {
                 p->made[p->steps] += strcmp(event->name, EXEC_MAKING) == 0 ? seconds : 0;
                 continue;
@@ -117,7 +117,7 @@ static void read_events(struct profiler *p)
             from = n + 1;
         }
     }
-    p->sums[p->steps] = exec_times(p->exec).comm / p->exec->n_lanes;
+    p->sums[p->steps] = exec_times(p->exec).comm / p->exec->topology.n_lanes;
 }
 
 /* A step whose instructions are timed. */
@@ -132,7 +132,7 @@ static enum status step(struct profiler *p, bool counts)
     trace_switch(p->trace, false);
     if (counts)
         read_events(p);
-    for (int i = 0; i < p->exec->n_lanes; i++)
+    for (int i = 0; i < p->exec->topology.n_lanes; i++)
         p->exec->lanes[i].trace->count = 0;
     p->steps += counts;
     return STATUS_OK;

@@ -26,7 +26,8 @@ struct stretches {
 
 static struct stretches stretches_of(const struct exec *exec, int b)
 {
-    struct stretches s = { exec->buckets.begin[b], exec->buckets.begin[b + 1], 0 };
+    struct stretches s = { exec->layout.buckets.begin[b], exec->layout.buckets.begin[b + 1],
+                           0 };
     s.count = (s.end - s.begin + TREE_STRETCH - 1) / TREE_STRETCH;
     return s;
 }
@@ -40,46 +41,47 @@ int64_t reduce_stretches(const struct exec *exec, int b)
 static const float *draw_to_anchor(const struct exec *exec, const float *gradient, size_t at,
                                    size_t count, float *out)
 {
-    const float *param = exec->param + at, *anchor = exec->anchor + at;
-    const float *shift = exec->shift + at;
+    const float *param = exec->memory.param + at, *anchor = exec->memory.anchor + at;
+    const float *shift = exec->memory.shift + at;
 
     for (size_t i = 0; i < count; i++)
-        out[i] = gradient[i] + exec->mu * (param[i] - anchor[i]) + shift[i];
+        out[i] = gradient[i] + exec->layout.mu * (param[i] - anchor[i]) + shift[i];
     return out;
 }
 
 static void update_stretch(const struct exec *exec, int b, const float *gradient, size_t at,
                            size_t count, const struct kernel_update_step *numbers)
 {
-    const struct bucket *update = &exec->updates[b];
+    const struct bucket *update = &exec->layout.updates[b];
     float *state[KERNEL_STATES] = { NULL }, drawn[TREE_STRETCH];
 
-    if (exec->kept)
-        memcpy(exec->kept + at, gradient, count * sizeof *gradient);
-    if (exec->anchors && !update->is_average) {
+    if (exec->memory.kept)
+        memcpy(exec->memory.kept + at, gradient, count * sizeof *gradient);
+    if (exec->layout.anchors && !update->is_average) {
         BUG_ON(count > TREE_STRETCH); /* neither factors nor rows */
         gradient = draw_to_anchor(exec, gradient, at, count, drawn);
     }
-    for (int i = 0; i < exec->n_states; i++)
-        state[i] = exec->state[i] + at;
-    update->kernel->run(exec->param + at, gradient, state, count, &update->attrs, numbers);
+    for (int i = 0; i < exec->layout.n_states; i++)
+        state[i] = exec->memory.state[i] + at;
+    update->kernel->run(exec->memory.param + at, gradient, state, count, &update->attrs,
+                        numbers);
 }
 
 /* Asks for what the update of [at, at + count) will write: other lanes have read it since. */
 static void fetch_for_update(const struct exec *exec, size_t at, size_t count)
 {
-    float *vectors[1 + KERNEL_STATES] = { exec->param };
+    float *vectors[1 + KERNEL_STATES] = { exec->memory.param };
 
-    for (int k = 0; k < exec->n_states; k++)
-        vectors[1 + k] = exec->state[k];
-    kernel_fetch_to_write(vectors, 1 + exec->n_states, at, count);
+    for (int k = 0; k < exec->layout.n_states; k++)
+        vectors[1 + k] = exec->memory.state[k];
+    kernel_fetch_to_write(vectors, 1 + exec->layout.n_states, at, count);
 }
 
 /* Between parameters a bucket has gaps, which stay zero; in an arena they are what was there before. */
 void reduce_clear_gaps(const struct exec *exec, int b, float *gradients)
 {
-    for (int i = 0; i < exec->n_params; i++) {
-        const struct value *param = exec->params[i];
+    for (int i = 0; i < exec->model.count; i++) {
+        const struct value *param = exec->model.params[i];
         if (plan_bucket_of(param->flat) != b)
             continue;
         const int64_t count = shape_count(&param->shape);
@@ -91,9 +93,9 @@ void reduce_clear_gaps(const struct exec *exec, int b, float *gradients)
 /* Asks for all lanes' gradients of [at, at + count). */
 static void fetch_parts(const struct exec *exec, size_t at, size_t count)
 {
-    for (int p = 0; p < exec->n_parts && exec->n_parts > 1; p++) {
+    for (int p = 0; p < exec->memory.n_parts && exec->memory.n_parts > 1; p++) {
         for (size_t i = at; i < at + count; i += 16)
-            __builtin_prefetch(exec->parts[p].data + i, 0, 2);
+            __builtin_prefetch(exec->memory.parts[p].data + i, 0, 2);
     }
 }
 
@@ -115,15 +117,15 @@ static void do_kept_stretch(const struct work *work, const struct stretch *stret
                             struct trusted *trusted)
 {
     struct exec *exec = work->lane->exec;
-    const bool is_average = exec->updates[work->bucket].is_average;
+    const bool is_average = exec->layout.updates[work->bucket].is_average;
 
     if (work->what == DIRECT && !is_average)
         norms_direct(exec, stretch, &work->numbers);
-    else if (work->what == UPDATE && exec->adapts && !is_average)
+    else if (work->what == UPDATE && exec->layout.adapts && !is_average)
         norms_update(exec, stretch, trusted, &work->numbers);
     else if (work->what == UPDATE)
-        update_stretch(exec, work->bucket, exec->sum + stretch->at, stretch->at, stretch->count,
-                       &work->numbers);
+        update_stretch(exec, work->bucket, exec->memory.sum + stretch->at, stretch->at,
+                       stretch->count, &work->numbers);
 }
 
 static void do_stretch(const struct work *work, int64_t number, float *scratch,
@@ -150,9 +152,10 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch,
         fetch_parts(exec, at + TREE_STRETCH, TREE_STRETCH);
         fetch_for_update(exec, at + TREE_STRETCH, TREE_STRETCH);
     }
-    const float *sum = work->passing ? work->passing + (at - (size_t)work->s.begin)
-                                     : tree_combine(exec->parts, exec->n_parts,
-                                                    exec->tree_shards, at, count, scratch);
+    const float *sum = work->passing
+                           ? work->passing + (at - (size_t)work->s.begin)
+                           : tree_combine(exec->memory.parts, exec->memory.n_parts,
+                                          exec->topology.tree_shards, at, count, scratch);
     float noised[TREE_STRETCH];
     if (exec->config.privacy)
         sum = privacy_noise(exec, work->bucket, sum, at, count, noised);
@@ -183,7 +186,7 @@ struct width {
 
 static struct width width_of(const struct lane *lane, int b)
 {
-    const struct factored *f = &lane->exec->factored[b];
+    const struct factored *f = &lane->exec->layout.factored[b];
     const struct columns *own = &lane->columns[b];
 
     return f->forward ? (struct width){ own->first, own->count, own->stride }
@@ -224,11 +227,11 @@ size_t reduce_scratch(const struct lane *lane)
     const struct exec *exec = lane->exec;
     size_t most = TREE_SCRATCH * sizeof(float);
 
-    for (int b = 0; b < exec->buckets.count; b++) {
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
         const struct width width = width_of(lane, b);
-        if (!exec->factored[b].is_used || width.count == 0)
+        if (!exec->layout.factored[b].is_used || width.count == 0)
             continue;
-        const size_t bytes = factored_scratch(exec, &exec->factored[b], width);
+        const size_t bytes = factored_scratch(exec, &exec->layout.factored[b], width);
         most = bytes > most ? bytes : most;
     }
     most = rows_scratch(exec) > most ? rows_scratch(exec) : most;
@@ -240,7 +243,7 @@ size_t reduce_scratch(const struct lane *lane)
 static void sum_from_factors(const struct exec *exec, const struct factored *f,
                              struct width width, int64_t first, int64_t count, float *scratch)
 {
-    const int64_t shards = exec->shards;
+    const int64_t shards = exec->topology.shards;
     const int64_t piece = piece_floats(f, width.stride);
     const size_t floats = (size_t)(count ? count * width.stride : f->n);
     float *left_over = scratch + tree_buffers(shards, 0, shards) * piece;
@@ -249,7 +252,7 @@ static void sum_from_factors(const struct exec *exec, const struct factored *f,
 
     tree_stack_init(&stack, shards);
     for (int64_t v = 0; v < shards; v++) {
-        const char *record = exec->records + (size_t)v * exec->record;
+        const char *record = exec->memory.records + (size_t)v * exec->layout.record;
         const struct kernel_factors factors = {
             .x = (const float *)(record + f->x),
             .dy = (const float *)(record + f->dy),
@@ -276,8 +279,8 @@ static void sum_from_factors(const struct exec *exec, const struct factored *f,
 static void fetch_factors(const struct exec *exec, const struct factored *f, int64_t first,
                           int64_t count)
 {
-    for (int64_t v = 0; v < exec->shards; v++) {
-        const char *record = exec->records + (size_t)v * exec->record;
+    for (int64_t v = 0; v < exec->topology.shards; v++) {
+        const char *record = exec->memory.records + (size_t)v * exec->layout.record;
         const float *x = (const float *)(record + f->x) + first;
         const int64_t rows = exec_samples(exec, v).rows;
         for (int64_t i = 0; i < rows; i++, x += f->k) {
@@ -302,9 +305,9 @@ static void update_rows(const struct work *work, int64_t first, int64_t count,
                        (size_t)(count * work->factored->n), &work->numbers);
         return;
     }
-    for (int i = 0; i < exec->n_states; i++)
+    for (int i = 0; i < exec->layout.n_states; i++)
         state[i] = own->state[i] + first * own->stride;
-    const struct bucket *update = &exec->updates[work->bucket];
+    const struct bucket *update = &exec->layout.updates[work->bucket];
     update->kernel->run(own->param + first * own->stride, gradient, state,
                         (size_t)(count * own->stride), &update->attrs, &work->numbers);
 }
@@ -351,8 +354,9 @@ static void share_pieces(const struct lane *lane, struct work *work)
         return;
     const int64_t at_once = rows_at_once(width.stride);
     const int64_t pieces = (f->k + at_once - 1) / at_once + (f->bias > 0);
-    work->begin = f->forward ? 0 : lane->number * pieces / lane->exec->all_lanes;
-    work->end = f->forward ? pieces : (lane->number + 1) * pieces / lane->exec->all_lanes;
+    work->begin = f->forward ? 0 : lane->number * pieces / lane->exec->topology.all_lanes;
+    work->end =
+        f->forward ? pieces : (lane->number + 1) * pieces / lane->exec->topology.all_lanes;
 }
 
 /* Work of a lane --------------------------------------------------------------------------- */
@@ -381,7 +385,7 @@ void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
                          .begin = begin,
                          .end = end };
 
-    if (exec->buckets.pass) {
+    if (exec->layout.buckets.pass) {
         float *passing = (float *)(lane->arena + lane->plan->gradients[b]);
         reduce_clear_gaps(exec, b, passing);
         work.passing = passing;
@@ -415,21 +419,22 @@ void reduce_bucket(struct lane *lane, int b, enum reduce_what what,
 {
     const struct exec *exec = lane->exec;
 
-    if (exec->row_sums[b].is_used) {
+    if (exec->layout.row_sums[b].is_used) {
         work_on_table(lane, b, what, numbers);
-    } else if (exec->factored[b].is_used) {
+    } else if (exec->layout.factored[b].is_used) {
         struct work work = { .lane = lane,
                              .bucket = b,
                              .s = stretches_of(exec, b),
                              .numbers = *numbers,
-                             .factored = &exec->factored[b] };
+                             .factored = &exec->layout.factored[b] };
         share_pieces(lane, &work);
         if (work.begin < work.end) /* there may be fewer columns than lanes want */
             run_work(&work);
     } else {
         const int64_t count = reduce_stretches(exec, b);
-        reduce_stretches_of(lane, b, lane->number * count / exec->all_lanes,
-                            (lane->number + 1) * count / exec->all_lanes, what, NULL, numbers);
+        reduce_stretches_of(lane, b, lane->number * count / exec->topology.all_lanes,
+                            (lane->number + 1) * count / exec->topology.all_lanes, what, NULL,
+                            numbers);
     }
 }
 
@@ -462,16 +467,18 @@ enum status reduce_clip_scale(struct exec *exec, uint32_t step, float *out)
 /* Of `count` things in a row shared out among all lanes: those of this rank's. */
 static int64_t share_of_rank(const struct exec *exec, int64_t count)
 {
-    const int64_t first = (int64_t)exec->rank * exec->n_lanes;
-    return (first + exec->n_lanes) * count / exec->all_lanes - first * count / exec->all_lanes;
+    const int64_t first = (int64_t)exec->topology.rank * exec->topology.n_lanes;
+    return (first + exec->topology.n_lanes) * count / exec->topology.all_lanes -
+           first * count / exec->topology.all_lanes;
 }
 
 /* Elements of a bucket that this rank's lanes update. */
 static int64_t elements_of_rank(const struct exec *exec, struct stretches s)
 {
-    const int64_t first = (int64_t)exec->rank * exec->n_lanes;
-    const int64_t begin = first * s.count / exec->all_lanes * TREE_STRETCH;
-    const int64_t end = (first + exec->n_lanes) * s.count / exec->all_lanes * TREE_STRETCH;
+    const int64_t first = (int64_t)exec->topology.rank * exec->topology.n_lanes;
+    const int64_t begin = first * s.count / exec->topology.all_lanes * TREE_STRETCH;
+    const int64_t end =
+        (first + exec->topology.n_lanes) * s.count / exec->topology.all_lanes * TREE_STRETCH;
     const int64_t count = s.end - s.begin;
 
     return (end < count ? end : count) - (begin < count ? begin : count);
@@ -481,7 +488,7 @@ static int64_t elements_of_rank(const struct exec *exec, struct stretches s)
  * weights that they update or, where columns belong to lanes, their columns of y. */
 static int64_t floats_of_factors(const struct exec *exec, const struct factored *f)
 {
-    const int64_t shards = exec->config.shards, samples = exec->batch->samples;
+    const int64_t shards = exec->config.shards, samples = exec->now.batch->samples;
     const int64_t first = exec_first_shard(exec);
     const int64_t own = sampler_shard_begin(samples, shards, first + exec_shard_count(exec)) -
                         sampler_shard_begin(samples, shards, first);
@@ -500,12 +507,12 @@ static int64_t floats_of_factors(const struct exec *exec, const struct factored 
 static int64_t floats_of_rows(const struct exec *exec, int b)
 {
     const int64_t first = exec_first_shard(exec), end = first + exec_shard_count(exec);
-    const int64_t width = exec->row_sums[b].width;
+    const int64_t width = exec->layout.row_sums[b].width;
     int64_t floats = 0;
 
     for (int64_t v = 0; v < exec->config.shards; v++) {
         const int64_t entries = rows_entries(exec, b, v);
-        const int64_t own_rows = entries * width / exec->ranks;
+        const int64_t own_rows = entries * width / exec->topology.ranks;
         /* An id with its place is two numbers. */
         floats += v < first || v >= end ? 2 * entries + own_rows : entries * width - own_rows;
     }
@@ -518,15 +525,16 @@ int64_t reduce_bytes(const struct exec *exec, int b)
     const struct stretches s = stretches_of(exec, b);
     int64_t floats;
 
-    if (exec->ranks == 1 || exec->nodes > 1) /* of several nodes net counts */
+    if (exec->topology.ranks == 1 || exec->topology.nodes > 1) /* of several nodes net counts */
         return 0;
-    if (exec->factored[b].is_used) {
-        floats = floats_of_factors(exec, &exec->factored[b]);
-    } else if (exec->row_sums[b].is_used) {
+    if (exec->layout.factored[b].is_used) {
+        floats = floats_of_factors(exec, &exec->layout.factored[b]);
+    } else if (exec->layout.row_sums[b].is_used) {
         floats = floats_of_rows(exec, b);
     } else { /* their partial sums of what it updates, and what they update */
         const int64_t own = elements_of_rank(exec, s);
-        floats = own * (exec->n_parts - exec->own_parts) + (s.end - s.begin - own);
+        floats =
+            own * (exec->memory.n_parts - exec->memory.own_parts) + (s.end - s.begin - own);
     }
     return floats * (int64_t)sizeof(float);
 }

@@ -22,7 +22,8 @@
 
 static size_t bytes_of(const struct exec *exec, int b)
 {
-    return (size_t)(exec->buckets.begin[b + 1] - exec->buckets.begin[b]) * sizeof(float);
+    return (size_t)(exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b]) *
+           sizeof(float);
 }
 
 static size_t bytes_of_all(const struct exec *exec, uint64_t buckets)
@@ -41,7 +42,7 @@ void release_announced(struct lane *lane, int b)
     if (!exec->releases || bucket_is_gathered(exec, b))
         return;
     lane->unreleased |= UINT64_C(1) << b;
-    lane->summed_when[b] = exec_target(exec, exec->program->summed[b], exec->steps);
+    lane->summed_when[b] = exec_target(exec, exec->program->summed[b], exec->now.steps);
 }
 
 void release_bucket(struct lane *lane, int b)
@@ -52,7 +53,8 @@ void release_bucket(struct lane *lane, int b)
         return;
     lane->unreleased &= ~(UINT64_C(1) << b);
     for (int i = 0; i < lane->n_buffers; i++)
-        pages_release(lane->gradients + (size_t)i * exec->vector + exec->buckets.begin[b],
+        pages_release(lane->gradients + (size_t)i * exec->layout.vector +
+                          exec->layout.buckets.begin[b],
                       bytes_of(exec, b));
 }
 
@@ -88,7 +90,7 @@ enum status release_make_room(struct lane *lane, uint64_t begins)
 {
     struct exec *exec = lane->exec;
 
-    if (!exec->releases || exec->job_lanes != exec->shards)
+    if (!exec->releases || exec->topology.job_lanes != exec->topology.shards)
         return STATUS_OK;
     release_summed(lane);
     while (bytes_of_all(exec, lane->unreleased | begins) > exec->window) {
@@ -98,7 +100,8 @@ enum status release_make_room(struct lane *lane, uint64_t begins)
         const int summed = exec->program->summed[b];
         if (exec->program->tasks[summed].place == PLACE_LANE_SYNC)
             TRY(lane_sync(lane, summed + 1));
-        TRY(exec_wait_until(exec, lane, summed, lane->summed_when[b], exec->reduce_names[b]));
+        TRY(exec_wait_until(exec, lane, summed, lane->summed_when[b],
+                            exec->account.reduce_names[b]));
         release_bucket(lane, b);
     }
     return STATUS_OK;

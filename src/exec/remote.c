@@ -24,9 +24,9 @@ static int nodes_of(const struct exec *exec, int64_t first, int64_t count,
 {
     struct tree_stack stack;
 
-    tree_stack_init(&stack, exec->tree_shards);
+    tree_stack_init(&stack, exec->topology.tree_shards);
     for (int64_t v = first; v < first + count; v++) {
-        tree_stack_push(&stack, exec->tree_first + v);
+        tree_stack_push(&stack, exec->topology.tree_first + v);
         while (tree_stack_can_add(&stack))
             tree_stack_add(&stack);
     }
@@ -39,20 +39,20 @@ enum status remote_create(struct exec *exec)
     struct tree_node nodes[2 * TREE_DEPTH];
     int n_parts = 0;
 
-    if (exec->gathers.count > 0)
+    if (exec->layout.gathers.count > 0)
         return FAIL(
             STATUS_USAGE,
             "--sync-batch-norm: workers with servers do not meet in the middle of a step");
     TRY(mem_alloc(1, sizeof *exec->remote, &exec->remote));
     struct remote *remote = exec->remote;
-    for (int i = 0; i < exec->n_lanes; i++)
+    for (int i = 0; i < exec->topology.n_lanes; i++)
         n_parts += nodes_of(exec, exec->lanes[i].first, exec->lanes[i].count, nodes);
-    remote->n_sums = nodes_of(exec, 0, exec->shards, nodes);
+    remote->n_sums = nodes_of(exec, 0, exec->topology.shards, nodes);
     for (int i = 0; i < remote->n_sums; i++)
         remote->sums[i].node = nodes[i];
     remote->is_direct = n_parts == remote->n_sums;
-    for (int b = 0; b < exec->buckets.count; b++) {
-        if (exec->row_sums[b].is_used)
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        if (exec->layout.row_sums[b].is_used)
             TRY(mem_alloc((size_t)(remote->n_sums * rows_threads(exec)),
                           sizeof *remote->ranges[b], &remote->ranges[b]));
     }
@@ -61,7 +61,7 @@ enum status remote_create(struct exec *exec)
 
 void remote_destroy(struct exec *exec)
 {
-    for (int b = 0; exec->remote && b < exec->buckets.count; b++)
+    for (int b = 0; exec->remote && b < exec->layout.buckets.count; b++)
         mem_free(exec->remote->ranges[b]);
     mem_free(exec->remote);
 }
@@ -71,7 +71,7 @@ void remote_start(struct exec *exec)
     struct remote *remote = exec->remote;
 
     for (int i = 0; i < remote->n_sums; i++)
-        remote->sums[i].data = remote->is_direct ? exec->parts[i].data : remote->data[i];
+        remote->sums[i].data = remote->is_direct ? exec->memory.parts[i].data : remote->data[i];
 }
 
 int exec_sums(const struct exec *exec, const struct tree_part **out)
@@ -82,7 +82,7 @@ int exec_sums(const struct exec *exec, const struct tree_part **out)
 
 int64_t exec_tree_shards(const struct exec *exec)
 {
-    return exec->tree_shards;
+    return exec->topology.tree_shards;
 }
 
 void remote_sum(struct exec *exec, size_t at, size_t count, float *scratch)
@@ -90,8 +90,9 @@ void remote_sum(struct exec *exec, size_t at, size_t count, float *scratch)
     const struct remote *remote = exec->remote;
 
     for (int i = 0; i < remote->n_sums; i++) {
-        const float *sum = tree_combine_node(exec->parts, exec->n_parts, exec->tree_shards,
-                                             remote->sums[i].node, at, count, scratch);
+        const float *sum = tree_combine_node(exec->memory.parts, exec->memory.n_parts,
+                                             exec->topology.tree_shards, remote->sums[i].node,
+                                             at, count, scratch);
         memcpy(remote->data[i] + at, sum, count * sizeof *sum);
     }
 }
@@ -111,13 +112,13 @@ static enum status give(struct exec *exec, int b)
 {
     const struct exec_remote *to = exec->config.remote;
 
-    return exec->row_sums[b].is_used ? give_rows(exec, b) : to->give(to->arg, b);
+    return exec->layout.row_sums[b].is_used ? give_rows(exec, b) : to->give(to->arg, b);
 }
 
 enum status remote_arrive(struct lane *lane, int b)
 {
     struct exec *exec = lane->exec;
-    const uint32_t lanes = (uint32_t)exec->all_lanes;
+    const uint32_t lanes = (uint32_t)exec->topology.all_lanes;
     const uint32_t came =
         atomic_fetch_add_explicit(&exec->remote->arrived[b], 1, memory_order_acq_rel) + 1;
 
@@ -126,7 +127,7 @@ enum status remote_arrive(struct lane *lane, int b)
     exec_meet(exec, "give");
     const struct span span = lane_begin_comm(lane);
     const enum status status = give(exec, b);
-    lane_end_comm(lane, span, "push", exec->bucket_names[b]);
+    lane_end_comm(lane, span, "push", exec->account.bucket_names[b]);
     return status;
 }
 
@@ -138,12 +139,12 @@ enum status remote_await(struct lane *lane, int b)
     exec_meet(exec, "await");
     const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
     if (lane->computes)
-        overlap_leave(&exec->overlap, begin);
+        overlap_leave(&exec->account.overlap, begin);
     const enum status status = from->await(from->arg, b);
     const int64_t end = clock_ns();
     if (lane->computes)
-        overlap_enter(&exec->overlap, end);
+        overlap_enter(&exec->account.overlap, end);
     lane->times.wait += end - begin;
-    trace_end(lane->trace, traced, TRACE_WAIT, "pull", exec->bucket_names[b]);
+    trace_end(lane->trace, traced, TRACE_WAIT, "pull", exec->account.bucket_names[b]);
     return status;
 }

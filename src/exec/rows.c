@@ -20,7 +20,7 @@
  * are a function of the lists, so that all lanes find the same; they never change a bit.
  *
  * Where the norm of all gradients must be known before an update, a lane walks twice: it keeps the sums in their
- * places of exec->sum and adds up their squares (norms.c), then updates the same rows by what was kept.
+ * places of exec->memory.sum and adds up their squares (norms.c), then updates the same rows by what was kept.
  */
 #include <string.h>
 
@@ -45,7 +45,7 @@ struct list {
 
 static struct list list_of(const struct exec *exec, const struct row_sum *r, int64_t shard)
 {
-    const char *record = exec->records + (size_t)shard * exec->record;
+    const char *record = exec->memory.records + (size_t)shard * exec->layout.record;
 
     return (struct list){ (const struct rows_pair *)(record + r->order),
                           (const int32_t *)(record + r->begin),
@@ -55,16 +55,16 @@ static struct list list_of(const struct exec *exec, const struct row_sum *r, int
 enum status rows_find(struct exec *exec, const struct node *node)
 {
     const int b = node->attrs.bucket;
-    struct row_sum *r = &exec->row_sums[b];
+    struct row_sum *r = &exec->layout.row_sums[b];
 
     r->is_used = true;
-    r->is_served = node->attrs.served && exec->nodes > 1;
+    r->is_served = node->attrs.served && exec->topology.nodes > 1;
     r->rows = node->attrs.rows;
     r->width = node->in[2]->shape.dim[node->in[2]->shape.rank - 1];
-    if (exec->largest) {
-        const struct shape *dy = &exec->largest[exec_source_of(node->in[2])->id];
-        r->most = shape_count(&exec->largest[exec_source_of(node->in[0])->id]) / 2;
-        r->is_near = exec->shards * shape_count(dy) <= NEAR_FLOATS;
+    if (exec->layout.largest) {
+        const struct shape *dy = &exec->layout.largest[exec_source_of(node->in[2])->id];
+        r->most = shape_count(&exec->layout.largest[exec_source_of(node->in[0])->id]) / 2;
+        r->is_near = exec->topology.shards * shape_count(dy) <= NEAR_FLOATS;
     }
     TRY(exec_place_factor(exec, node->in[0], b, &r->order));
     TRY(exec_place_factor(exec, node->in[1], b, &r->begin));
@@ -73,14 +73,14 @@ enum status rows_find(struct exec *exec, const struct node *node)
 
 void rows_leave_empty(const struct lane *lane, int b)
 {
-    const struct row_sum *r = &lane->exec->row_sums[b];
+    const struct row_sum *r = &lane->exec->layout.row_sums[b];
 
     memset(lane->bases[BASE_FACTOR] + r->begin, 0, (ROWS_BLOCKS + 1) * sizeof(int32_t));
 }
 
 int64_t rows_entries(const struct exec *exec, int b, int64_t shard)
 {
-    return list_of(exec, &exec->row_sums[b], shard).begin[ROWS_BLOCKS];
+    return list_of(exec, &exec->layout.row_sums[b], shard).begin[ROWS_BLOCKS];
 }
 
 /* Ranges ----------------------------------------------------------------------------------- */
@@ -110,7 +110,7 @@ static int64_t rows_among(int64_t entries, int64_t ids)
 /* What `entries` additions to rows among `ids` cost, in additions of a row. */
 static int64_t cost_of(const struct exec *exec, int64_t entries, int64_t ids)
 {
-    return entries + rows_among(entries, ids) * (6 + 6 * exec->n_states);
+    return entries + rows_among(entries, ids) * (6 + 6 * exec->layout.n_states);
 }
 
 static int64_t block_length(const struct row_sum *r)
@@ -124,7 +124,7 @@ static int64_t entries_below(const struct exec *exec, const struct row_sum *r, i
 {
     int64_t entries = 0;
 
-    for (int64_t v = 0; v < exec->shards; v++) {
+    for (int64_t v = 0; v < exec->topology.shards; v++) {
         const struct list list = list_of(exec, r, v);
         entries +=
             first_from(list.pairs, list.begin[k], list.begin[k + 1], end) - list.begin[k];
@@ -136,7 +136,7 @@ static int64_t entries_of(const struct exec *exec, const struct row_sum *r, int6
 {
     int64_t entries = 0;
 
-    for (int64_t v = 0; v < exec->shards; v++) {
+    for (int64_t v = 0; v < exec->topology.shards; v++) {
         const struct list list = list_of(exec, r, v);
         entries += list.begin[k + 1] - list.begin[k];
     }
@@ -219,12 +219,12 @@ static size_t row_floats(const struct row_sum *r)
 
 size_t rows_scratch(const struct exec *exec)
 {
-    const size_t shards = (size_t)exec->shards;
+    const size_t shards = (size_t)exec->topology.shards;
     size_t most = 0;
 
-    for (int b = 0; b < exec->buckets.count; b++) {
-        if (exec->row_sums[b].is_used && row_floats(&exec->row_sums[b]) > most)
-            most = row_floats(&exec->row_sums[b]);
+    for (int b = 0; b < exec->layout.buckets.count; b++) {
+        if (exec->layout.row_sums[b].is_used && row_floats(&exec->layout.row_sums[b]) > most)
+            most = row_floats(&exec->layout.row_sums[b]);
     }
     return most == 0 ? 0 : TREE_DEPTH * most * sizeof(float) + shards * ROOM_BYTES;
 }
@@ -238,13 +238,13 @@ struct table {
 
 static struct table table_of(const struct exec *exec, int b)
 {
-    const size_t begin = (size_t)exec->buckets.begin[b];
-    struct table table = { .vectors = { exec->param + begin },
-                           .n_vectors = 1 + exec->n_states,
-                           .width = (size_t)exec->row_sums[b].width };
+    const size_t begin = (size_t)exec->layout.buckets.begin[b];
+    struct table table = { .vectors = { exec->memory.param + begin },
+                           .n_vectors = 1 + exec->layout.n_states,
+                           .width = (size_t)exec->layout.row_sums[b].width };
 
-    for (int i = 0; i < exec->n_states; i++)
-        table.vectors[1 + i] = exec->state[i] + begin;
+    for (int i = 0; i < exec->layout.n_states; i++)
+        table.vectors[1 + i] = exec->memory.state[i] + begin;
     return table;
 }
 
@@ -321,7 +321,7 @@ struct walk {
 static void walk_init(struct walk *walk, const struct exec *exec, int b, int64_t lists,
                       void *scratch)
 {
-    const struct row_sum *r = &exec->row_sums[b];
+    const struct row_sum *r = &exec->layout.row_sums[b];
 
     walk->lists = 0;
     walk->sums = (struct tree_sums){ .data = scratch,
@@ -380,11 +380,11 @@ static bool walk_on(struct walk *walk, int32_t *out_id)
 static void update_row(const struct exec *exec, int b, const struct table *table, int32_t id,
                        const float *gradient, const struct kernel_update_step *numbers)
 {
-    const struct bucket *update = &exec->updates[b];
+    const struct bucket *update = &exec->layout.updates[b];
     const size_t at = (size_t)id * table->width;
     float *state[KERNEL_STATES] = { NULL };
 
-    for (int i = 0; i < exec->n_states; i++)
+    for (int i = 0; i < exec->layout.n_states; i++)
         state[i] = table->vectors[1 + i] + at;
     update->kernel->run(table->vectors[0] + at, gradient, state, table->width, &update->attrs,
                         numbers);
@@ -394,7 +394,7 @@ static void update_row(const struct exec *exec, int b, const struct table *table
 static int64_t walk_add_span(struct walk *walk, const struct exec *exec, int b,
                              const struct span_of_ids *span)
 {
-    const struct row_sum *r = &exec->row_sums[b];
+    const struct row_sum *r = &exec->layout.row_sums[b];
     const int64_t length = block_length(r);
     const int64_t first = span->begin / length, last = (span->end - 1) / length;
     int64_t before = 0;
@@ -408,7 +408,7 @@ static int64_t walk_add_span(struct walk *walk, const struct exec *exec, int b,
                    first_from(list.pairs, list.begin[last], list.begin[last + 1], span->end),
             .dy = list.dy,
             .is_near = r->is_near,
-            .shard = exec->tree_first + v,
+            .shard = exec->topology.tree_first + v,
         };
         walk_add(walk, cursor);
         before += cursor.next - list.pairs;
@@ -422,7 +422,7 @@ static void give_range(const struct work *work, struct span_of_ids span, int64_t
                        void *scratch)
 {
     const struct exec *exec = work->lane->exec;
-    const struct row_sum *r = &exec->row_sums[work->bucket];
+    const struct row_sum *r = &exec->layout.row_sums[work->bucket];
     struct remote *remote = exec->remote;
 
     for (int i = 0; i < remote->n_sums; i++) {
@@ -430,13 +430,13 @@ static void give_range(const struct work *work, struct span_of_ids span, int64_t
         struct walk walk;
         int32_t id;
 
-        span.from = remote->sums[i].node.begin - exec->tree_first;
+        span.from = remote->sums[i].node.begin - exec->topology.tree_first;
         span.to = span.from + remote->sums[i].node.length;
-        span.to = span.to < exec->shards ? span.to : exec->shards;
+        span.to = span.to < exec->topology.shards ? span.to : exec->topology.shards;
         *range = (struct row_range){ 0 };
         if (span.begin >= span.end)
             continue;
-        walk_init(&walk, exec, work->bucket, exec->shards, scratch);
+        walk_init(&walk, exec, work->bucket, exec->topology.shards, scratch);
         walk.table.n_vectors = 0; /* nothing of it is touched */
         range->at = walk_add_span(&walk, exec, work->bucket, &span);
         const int64_t at = span.from * r->most + range->at;
@@ -452,7 +452,7 @@ static void give_range(const struct work *work, struct span_of_ids span, int64_t
 static void keep_rows(const struct exec *exec, int b, struct walk *walk,
                       struct exact_sum *squares)
 {
-    float *kept = exec->sum + exec->buckets.begin[b];
+    float *kept = exec->memory.sum + exec->layout.buckets.begin[b];
     const size_t width = walk->table.width;
     int32_t id;
 
@@ -467,7 +467,8 @@ static void work_on_walk(const struct work *work, struct walk *walk, int64_t par
 {
     struct exec *exec = work->lane->exec;
     const int b = work->bucket;
-    const float *kept = exec->sum ? exec->sum + exec->buckets.begin[b] : NULL;
+    const float *kept =
+        exec->memory.sum ? exec->memory.sum + exec->layout.buckets.begin[b] : NULL;
     int32_t id;
 
     if (work->what == SUM_AND_KEEP) {
@@ -489,13 +490,13 @@ static void do_range(void *arg, size_t i)
 {
     const struct work *work = arg;
     const struct exec *exec = work->lane->exec;
-    const struct row_sum *r = &exec->row_sums[work->bucket];
+    const struct row_sum *r = &exec->layout.row_sums[work->bucket];
     const int64_t part = work->first + (int64_t)i;
     const struct span_of_ids span = {
         .begin = cut_at(exec, r, work->cost * part / work->parts),
         .end = part + 1 == work->parts ? r->rows
                                        : cut_at(exec, r, work->cost * (part + 1) / work->parts),
-        .to = exec->shards,
+        .to = exec->topology.shards,
     };
     void *scratch = (char *)work->lane->scratch + i * work->scratch;
     struct walk walk;
@@ -509,7 +510,7 @@ static void do_range(void *arg, size_t i)
                sizeof *exec->norms.rows);
     if (span.begin >= span.end)
         return;
-    walk_init(&walk, exec, work->bucket, exec->shards, scratch);
+    walk_init(&walk, exec, work->bucket, exec->topology.shards, scratch);
     (void)walk_add_span(&walk, exec, work->bucket, &span);
     work_on_walk(work, &walk, part);
 }
@@ -518,13 +519,13 @@ static void work_on_rows(struct lane *lane, int b, enum reduce_what what,
                          const struct kernel_update_step *numbers)
 {
     const struct exec *exec = lane->exec;
-    const struct row_sum *r = &exec->row_sums[b];
+    const struct row_sum *r = &exec->layout.row_sums[b];
     const int threads = lane->pool ? pool_size(lane->pool) : 1;
     struct work work = { .lane = lane,
                          .bucket = b,
                          .what = what,
                          .numbers = numbers,
-                         .parts = (int64_t)exec->all_lanes * threads,
+                         .parts = (int64_t)exec->topology.all_lanes * threads,
                          .first = (int64_t)lane->number * threads,
                          .scratch = reduce_scratch(lane) };
 
@@ -554,7 +555,7 @@ int rows_threads(const struct exec *exec)
 {
     const struct lane *lane = exec->lanes;
 
-    return exec->all_lanes * (lane->pool ? pool_size(lane->pool) : 1);
+    return exec->topology.all_lanes * (lane->pool ? pool_size(lane->pool) : 1);
 }
 
 void rows_give(struct lane *lane, int b)
@@ -564,11 +565,11 @@ void rows_give(struct lane *lane, int b)
 
 struct exec_rows rows_join(struct exec *exec, int b, int sum)
 {
-    const struct row_sum *r = &exec->row_sums[b];
+    const struct row_sum *r = &exec->layout.row_sums[b];
     const int threads = rows_threads(exec);
     const struct tree_node node = exec->remote->sums[sum].node;
     const struct row_range *ranges = exec->remote->ranges[b] + (ptrdiff_t)sum * threads;
-    const int64_t first = (node.begin - exec->tree_first) * r->most;
+    const int64_t first = (node.begin - exec->topology.tree_first) * r->most;
     int32_t *ids = exec->remote->ids[b] + first;
     float *rows = exec->remote->rows[b] + first * r->width;
     int64_t count = 0;
@@ -589,15 +590,17 @@ void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
                 struct rows_packet *out)
 {
     const struct exec *exec = lane->exec;
-    const struct row_sum *r = &exec->row_sums[b];
+    const struct row_sum *r = &exec->layout.row_sums[b];
     const int64_t end = shards.begin + shards.length;
     const struct span_of_ids span = { .end = r->rows,
                                       .from = shards.begin,
-                                      .to = end < exec->shards ? end : exec->shards };
+                                      .to = end < exec->topology.shards
+                                                ? end
+                                                : exec->topology.shards };
     struct walk walk;
     int32_t id;
 
-    walk_init(&walk, exec, b, exec->shards, lane->scratch);
+    walk_init(&walk, exec, b, exec->topology.shards, lane->scratch);
     walk.table.n_vectors = 0; /* nothing of it is touched */
     (void)walk_add_span(&walk, exec, b, &span);
     while (walk_on(&walk, &id)) {
@@ -611,7 +614,7 @@ void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
 static void walk_packets(struct walk *walk, const struct lane *lane, int b,
                          const struct rows_packet *packets, int count)
 {
-    walk_init(walk, lane->exec, b, lane->exec->shards, lane->scratch);
+    walk_init(walk, lane->exec, b, lane->exec->topology.shards, lane->scratch);
     for (int i = 0; i < count; i++)
         walk_add(walk, (struct cursor){ .next = packets[i].pairs,
                                         .end = packets[i].pairs + packets[i].count,

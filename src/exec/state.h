@@ -163,7 +163,7 @@ struct lane {
     struct plan *eval_plans[PLANS_MAX];
     int n_eval_plans;
     struct columns *columns; /* one a bucket */
-    float *gradients;        /* its buffers: buffer i at gradients + i * exec->vector */
+    float *gradients;        /* its buffers: buffer i at gradients + i * exec->layout.vector */
     int n_buffers;
     struct pool *pool; /* threads that share each op's work, or NULL */
     float *scratch;    /* reduce_scratch bytes for each of its threads */
@@ -188,9 +188,8 @@ struct lane {
     char failure[256];
 };
 
-struct exec {
-    struct exec_config config;
-    struct transport *transport;
+/* The ranks, lanes and shards of the job, and this rank's place among them. Constant after creation. */
+struct exec_topology {
     int rank, ranks;                 /* of the job */
     int node, nodes;                 /* machines */
     int64_t shards;                  /* that these ranks run, numbered from 0 */
@@ -198,49 +197,42 @@ struct exec {
     int64_t tree_first, tree_shards; /* the tree calls it so, and has so many */
     int n_lanes, all_lanes;          /* of this rank, of all ranks of this node */
     int first_lane,
-        job_lanes;   /* this node's first lane among those of the job, and how many these are */
-    struct net *net; /* to other nodes, or NULL */
-    uint32_t tensor_tags;    /* of config.tensor: one a lane */
-    struct remote *remote;   /* what goes to servers, or NULL */
-    struct average *average; /* with other workers, or NULL */
-    struct program *program; /* what this node's lanes and inter-node threads do in a step */
-    struct task_name *task_names; /* of its tasks, for the trace; NULL: there is none */
-    struct pipe *pipe;            /* to other stages, or NULL */
-    uint32_t beside_tag;          /* of what is told; the next is of what is added */
-    struct device_side *device;   /* what is on a device, if it runs there; else NULL */
-    bool releases;                /* gradients give their memory back (release.c) */
-    size_t window; /* bytes of gradients, or of parameters, that are under way at once */
-    struct pool *lanes_pool; /* runs the lanes, if there are several */
+        job_lanes; /* this node's first lane among those of the job, and how many these are */
+};
+
+/* Parameters that this rank has, in the order of the model. */
+struct exec_model {
+    int count;
+    const struct value **params;
+    int *numbers; /* of each in the whole model */
+    int total;    /* parameters and averages of that */
+};
+
+/* What the graph says of the memory of a step. Constant after creation. */
+struct exec_layout {
     struct plan_buckets buckets;
     size_t vector;                        /* elements of a flat vector, all buckets */
     struct bucket updates[GRAPH_NODE_IN]; /* one a bucket */
-    bool clips;                           /* the norm of all gradients is needed */
-    bool adapts;                          /* and so are those of each parameter (LARS, LAMB) */
+    int n_states;
+    bool clips;   /* the norm of all gradients is needed */
+    bool adapts;  /* and so are those of each parameter (LARS, LAMB) */
     bool directs; /* which is moved along a direction, not the gradient (LAMB) */
     bool anchors; /* updates see sum + mu (param - anchor) + shift */
     float mu;
-    struct norms norms;
-    struct clip clip;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct row_sum row_sums[GRAPH_NODE_IN];  /* one a bucket */
     struct plan_factors factors;
-    struct shape
-        *largest;  /* of every value of the training graph, by id: the most that a step may
-                              have */
-    size_t record; /* bytes of a shard's factors */
+    struct shape *largest; /* of every value of the training graph, by id: the most in a step */
+    size_t record;         /* bytes of a shard's factors */
     struct plan_gathers gathers;
     size_t tables_bytes; /* of all gathers */
-    int n_states;
-    struct hold hold; /* parameters that are held in parts */
+    bool has_columns;    /* some layer's columns belong to lanes */
+};
 
-    int n_params;
-    const struct value **params;
-    int *param_numbers; /* of each in the whole model */
-    int n_model;        /* parameters and averages of that */
-
-    /* Shared memory */
-    void *shared;
-    size_t shared_bytes;
+/* Memory that the ranks of this node share. */
+struct exec_shared {
+    void *block;
+    size_t bytes;
     struct transport_counter *counters; /* one a signal of the program */
     uint32_t *flags;          /* [2][ranks]: what ranks say to each other with a step */
     float *losses, *corrects; /* [2][shards] */
@@ -251,41 +243,74 @@ struct exec {
     char *records;         /* every shard's factors */
     char *tables;          /* of every gather, every shard's */
     float *sum;
-    float *eval_losses,
-        *eval_corrects;          /* one an evaluation batch; shared, made when first needed */
-    struct answer *eval_answers; /* likewise, one a sample; NULL: the model has no classes */
-    int64_t eval_capacity;
     struct tree_part *parts; /* of all lanes, in the order of shards, and of other nodes */
     int n_parts, own_parts;  /* own: of this rank's lanes */
-    void *arrivals;          /* account.c */
+};
 
+/* An evaluation that runs now, and memory for its results. */
+struct exec_evaluation {
+    float *losses, *corrects; /* one a batch; shared, made when first needed */
+    struct answer *answers;   /* likewise, one a sample; NULL: the model has no classes */
+    int64_t capacity;
+    const struct source *data;
+    int64_t begin, end;           /* batches that are evaluated now */
+    struct extents extents;       /* of the last one prepared */
+    float *outputs;               /* exec_keep_outputs, or NULL */
+    const int64_t *predict_index; /* samples that exec_predict is about, and their outputs */
+    int64_t predict_count;
+    float *predict_out;
+    int classes; /* of the last evaluation: logits a sample; 0: no classifier */
+    uint32_t count;
+};
+
+/* Waiting times, and the names of what is waited for (account.c). */
+struct exec_account {
+    void *arrivals;
     struct overlap overlap;
     char (*bucket_names)[ACCOUNT_NAME]; /* "bucket 3 (fc1.weight and 1 more)" */
     char (*reduce_names)[ACCOUNT_NAME]; /* "reduce_scatter of " and that */
     char (*rank_names)[16];
+    struct task_name
+        *task_names; /* of the program's tasks, for the trace; NULL: there is none */
+};
 
-    struct lane *lanes;
-    size_t arena_bytes; /* of a lane's arena as it is now */
-    uint32_t steps;     /* done since creation: what counters are compared with */
-    uint32_t evaluations, settles;
-    bool has_columns;   /* some layer's columns belong to lanes */
-    bool columns_taken; /* the lanes' columns are newer than the flat vectors */
-
-    uint32_t says; /* exec_say */
-
-    /* The step that runs now */
+/* The step that runs now. */
+struct exec_now {
     const struct batch *batch; /* NULL between steps: the caller's again */
     uint64_t step;             /* its number, which stays for messages */
     struct kernel_update_step numbers;
-    const struct source *eval_data;
-    int64_t eval_begin, eval_end; /* batches that are evaluated now */
-    struct extents eval_extents;  /* of the last one prepared */
-    float *eval_outputs;          /* exec_keep_outputs, or NULL */
-    const int64_t *predict_index; /* samples that exec_predict is about, and their outputs */
-    int64_t predict_count;
-    float *predict_out;
+    uint32_t steps; /* done since creation: what counters are compared with */
+};
 
-    int classes; /* of the last evaluation: logits a sample; 0: no classifier */
+struct exec {
+    struct exec_config config;
+    struct transport *transport;
+    struct exec_topology topology;
+    struct exec_model model;
+    struct exec_layout layout;
+    struct exec_shared memory;
+    struct exec_evaluation eval;
+    struct exec_account account;
+    struct exec_now now;
+    struct norms norms;
+    struct clip clip;
+    struct hold hold;           /* parameters that are held in parts */
+    struct program *program;    /* what this node's lanes and inter-node threads do in a step */
+    struct net *net;            /* to other nodes, or NULL */
+    struct remote *remote;      /* what goes to servers, or NULL */
+    struct average *average;    /* with other workers, or NULL */
+    struct pipe *pipe;          /* to other stages, or NULL */
+    struct device_side *device; /* what is on a device, if it runs there; else NULL */
+    struct lane *lanes;
+    struct pool *lanes_pool; /* runs the lanes, if there are several */
+    size_t arena_bytes;      /* of a lane's arena as it is now */
+    uint32_t tensor_tags;    /* of config.tensor: one a lane */
+    uint32_t beside_tag;     /* of what is told; the next is of what is added */
+    bool releases;           /* gradients give their memory back (release.c) */
+    size_t window;      /* bytes of gradients, or of parameters, that are under way at once */
+    bool columns_taken; /* the lanes' columns are newer than the flat vectors */
+    uint32_t settles;
+    uint32_t says; /* exec_say */
 };
 
 /* Accounts -------------------------------------------------------------------------------- */
@@ -299,7 +324,7 @@ void account_destroy(struct exec *exec);
 static inline struct transport_counter *exec_counter(const struct exec *exec, int task)
 {
     BUG_ON(task < 0 || exec->program->tasks[task].signal < 0);
-    return &exec->counters[exec->program->tasks[task].signal];
+    return &exec->memory.counters[exec->program->tasks[task].signal];
 }
 static inline uint32_t exec_target(const struct exec *exec, int task, uint32_t step)
 {
@@ -475,12 +500,12 @@ static inline bool exec_scales(const struct exec *exec)
 /* Must the norm of all gradients be known, or that it is finite, before anything is updated? */
 static inline bool exec_needs_norm(const struct exec *exec)
 {
-    return exec->clips || exec_scales(exec);
+    return exec->layout.clips || exec_scales(exec);
 }
 
 static inline bool norms_are_used(const struct exec *exec)
 {
-    return exec_needs_norm(exec) || exec->adapts;
+    return exec_needs_norm(exec) || exec->layout.adapts;
 }
 /* Are a parameter's squares this rank's to count? Of ranks that share layers all have what is not cut: the first one's count. */
 bool norms_count(const struct exec *exec, const struct value *value);
@@ -595,13 +620,13 @@ void exec_trace_task(const struct exec *exec, struct trace_row *row, int64_t beg
 /* Is bucket b made of what every shard gives, not of gradients that are summed? */
 static inline bool bucket_is_gathered(const struct exec *exec, int b)
 {
-    return exec->factored[b].is_used ||
-           (exec->row_sums[b].is_used && !exec->row_sums[b].is_served);
+    return exec->layout.factored[b].is_used ||
+           (exec->layout.row_sums[b].is_used && !exec->layout.row_sums[b].is_served);
 }
 /* Is bucket b a table whose rows go to the nodes that own them? */
 static inline bool bucket_is_served(const struct exec *exec, int b)
 {
-    return exec->row_sums[b].is_served;
+    return exec->layout.row_sums[b].is_served;
 }
 /* Does a node hold its part of the parameters alone, but while they are read? */
 static inline bool bucket_is_held(const struct exec *exec, int b)

@@ -62,13 +62,13 @@ void lane_copy_samples(struct lane *lane, int64_t v)
     const struct value *input = graph_roles((struct graph *)exec->config.train)->input;
     const struct samples samples = exec_samples(exec, v);
 
-    for (int i = 0; i < exec->factors.count; i++) {
-        const struct plan_factor *factor = &exec->factors.item[i];
+    for (int i = 0; i < exec->layout.factors.count; i++) {
+        const struct plan_factor *factor = &exec->layout.factors.item[i];
         if (factor->value == input)
-            memcpy(
-                exec->records + (size_t)v * exec->record + factor->offset,
-                row_of(input, exec->batch, exec->batch->x, samples.begin - exec->batch->first),
-                (size_t)(samples.rows * numbers_of(input, exec->batch)) * 4);
+            memcpy(exec->memory.records + (size_t)v * exec->layout.record + factor->offset,
+                   row_of(input, exec->now.batch, exec->now.batch->x,
+                          samples.begin - exec->now.batch->first),
+                   (size_t)(samples.rows * numbers_of(input, exec->now.batch)) * 4);
     }
 }
 
@@ -79,14 +79,15 @@ static bool is_alone(const struct exec *exec)
 
 int64_t exec_step_weight(const struct exec *exec)
 {
-    const int64_t weight = is_alone(exec) ? exec->batch->own_weight : exec->batch->weight;
+    const int64_t weight =
+        is_alone(exec) ? exec->now.batch->own_weight : exec->now.batch->weight;
 
     return weight > 0 ? weight : 1; /* without labels that count all sums are zero */
 }
 
 static struct kernel_step step_of(const struct exec *exec, int64_t v)
 {
-    const struct batch *batch = exec->batch;
+    const struct batch *batch = exec->now.batch;
 
     return (struct kernel_step){
         .seed = exec->config.seed,
@@ -99,26 +100,27 @@ static struct kernel_step step_of(const struct exec *exec, int64_t v)
 static void point_to_shard(struct lane *lane, int64_t v, int buffer)
 {
     struct exec *exec = lane->exec;
-    const struct batch *batch = exec->batch;
+    const struct batch *batch = exec->now.batch;
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
     const int64_t at = exec_samples(exec, v).begin - batch->first;
-    const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->shards + (size_t)v;
+    const size_t slot =
+        (size_t)(exec->now.steps % 2) * (size_t)exec->topology.shards + (size_t)v;
 
-    lane->bases[BASE_GRAD] = (char *)(lane->gradients + (size_t)buffer * exec->vector);
+    lane->bases[BASE_GRAD] = (char *)(lane->gradients + (size_t)buffer * exec->layout.vector);
     lane->bases[BASE_INPUT] = row_of(roles->input, batch, batch->x, at);
     lane->bases[BASE_SECOND] = row_of(roles->second, batch, batch->x2, at);
     lane->bases[BASE_TARGET] = row_of(roles->target, batch, batch->y, at);
-    lane->bases[BASE_LOSS] = (char *)&exec->losses[slot];
-    lane->bases[BASE_CORRECT] = (char *)&exec->corrects[slot];
-    lane->bases[BASE_FACTOR] = exec->records + (size_t)v * exec->record;
-    lane->bases[BASE_TABLE] = exec->tables;
+    lane->bases[BASE_LOSS] = (char *)&exec->memory.losses[slot];
+    lane->bases[BASE_CORRECT] = (char *)&exec->memory.corrects[slot];
+    lane->bases[BASE_FACTOR] = exec->memory.records + (size_t)v * exec->layout.record;
+    lane->bases[BASE_TABLE] = exec->memory.tables;
 }
 
 const struct plan *lane_plan_of(const struct lane *lane, int64_t v)
 {
     const int64_t rows = exec_samples(lane->exec, v).rows;
 
-    return rows > 0 ? lane_plan(lane, extents_of(lane->exec->batch, rows), false) : NULL;
+    return rows > 0 ? lane_plan(lane, extents_of(lane->exec->now.batch, rows), false) : NULL;
 }
 
 struct lane_shard lane_begin_shard(struct lane *lane, int64_t v, struct tree_stack *stack)
@@ -128,7 +130,7 @@ struct lane_shard lane_begin_shard(struct lane *lane, int64_t v, struct tree_sta
         .v = v, .plan = lane_plan_of(lane, v), .stack = stack, .step = step_of(exec, v)
     };
 
-    point_to_shard(lane, v, tree_stack_push(stack, exec->tree_first + v));
+    point_to_shard(lane, v, tree_stack_push(stack, exec->topology.tree_first + v));
     lane->plan = shard.plan ? shard.plan : lane->plan;
     return shard;
 }
@@ -161,7 +163,7 @@ static enum status run_all(struct lane *lane)
     if (lane->exec->pipe)
         return pipe_run_step(lane);
     TRY(lane_run_tasks(lane, 0, lane->exec->program->once_end, NULL));
-    tree_stack_init(&stack, lane->exec->tree_shards);
+    tree_stack_init(&stack, lane->exec->topology.tree_shards);
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         TRY(run_shard(lane, v, &stack));
     return STATUS_OK;
@@ -170,7 +172,7 @@ static enum status run_all(struct lane *lane)
 static enum status run_shards(struct lane *lane)
 {
     lane->next_task = 0;
-    lane->numbers = lane->exec->numbers;
+    lane->numbers = lane->exec->now.numbers;
     lane->announced = 0;
     TRY(run_all(lane));
     TRY(lane_sync(lane, lane->exec->program->n_tasks));
@@ -205,15 +207,17 @@ void exec_say(struct exec *exec, uint32_t bits)
 
 void exec_tell(struct exec *exec)
 {
-    exec->flags[exec->steps % 2 * (uint32_t)exec->ranks + (uint32_t)exec->rank] = exec->says;
+    exec->memory.flags[exec->now.steps % 2 * (uint32_t)exec->topology.ranks +
+                       (uint32_t)exec->topology.rank] = exec->says;
 }
 
 uint32_t exec_heard(const struct exec *exec)
 {
     uint32_t bits = 0;
 
-    for (int r = 0; r < exec->ranks; r++)
-        bits |= exec->flags[exec->steps % 2 * (uint32_t)exec->ranks + (uint32_t)r];
+    for (int r = 0; r < exec->topology.ranks; r++)
+        bits |= exec->memory
+                    .flags[exec->now.steps % 2 * (uint32_t)exec->topology.ranks + (uint32_t)r];
     return bits;
 }
 
@@ -238,9 +242,9 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
         TRY(exec_prepare(exec, extents_of(batch, batch->samples / shards + 1), false));
     if (exec->device)
         return device_step(exec, batch, out);
-    exec->batch = batch;
-    exec->step = batch->step;
-    exec->numbers = optim_step(&exec->config.optim, batch->step);
+    exec->now.batch = batch;
+    exec->now.step = batch->step;
+    exec->now.numbers = optim_step(&exec->config.optim, batch->step);
     exec_tell(exec);
     exec->says = 0;
     hold_begin(exec, &(struct hold_walk){ .samples = batch->samples });
@@ -248,18 +252,18 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
         TRY(net_begin(exec, extents_of(batch, (batch->samples + shards - 1) / shards)));
     transport_note(exec->transport, batch->step, "forward and backward");
     const enum status status = exec_on_lanes(exec, run_step);
-    exec->batch = NULL;
+    exec->now.batch = NULL;
     TRY(status);
     hold_end(exec);
-    exec->columns_taken = exec->has_columns;
+    exec->columns_taken = exec->layout.has_columns;
 
     /* Every lane of every rank of this node had announced its gradients, so their losses are there. */
-    if (exec->nodes > 1)
+    if (exec->topology.nodes > 1)
         TRY(exec_wait(exec, &exec->lanes[0], exec->program->losses, "all_reduce of the loss"));
-    const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->shards;
-    out->loss = tree_sum(exec->losses + slot, exec->shards);
-    out->correct = tree_sum(exec->corrects + slot, exec->shards);
+    const size_t slot = (size_t)(exec->now.steps % 2) * (size_t)exec->topology.shards;
+    out->loss = tree_sum(exec->memory.losses + slot, exec->topology.shards);
+    out->correct = tree_sum(exec->memory.corrects + slot, exec->topology.shards);
     out->heard = exec_heard(exec);
-    exec->steps++;
+    exec->now.steps++;
     return beside_tell_step(exec, out);
 }

@@ -213,13 +213,14 @@ static void hash_state(const struct exec *exec, char out[65])
 /* What lies between parameters stays zero. */
 static enum status check_gaps(const struct exec *exec)
 {
-    for (int p = 0; p < exec->n_params; p++) {
-        const struct value *param = exec->params[p];
-        const int64_t begin = exec->buckets.begin[plan_bucket_of(param->flat)] + param->offset;
+    for (int p = 0; p < exec->model.count; p++) {
+        const struct value *param = exec->model.params[p];
+        const int64_t begin =
+            exec->layout.buckets.begin[plan_bucket_of(param->flat)] + param->offset;
         for (int64_t i = shape_count(&param->shape); i % 16 != 0; i++) {
-            if (exec->param[begin + i] != 0)
+            if (exec->memory.param[begin + i] != 0)
                 return FAIL(STATUS_MISMATCH, "%g lies behind %s",
-                            (double)exec->param[begin + i], param->name);
+                            (double)exec->memory.param[begin + i], param->name);
         }
     }
     return STATUS_OK;

@@ -37,7 +37,8 @@ static enum status scale_numbers(struct lane *lane)
 {
     struct exec *exec = lane->exec;
 
-    return exec->clips ? reduce_clip_scale(exec, exec->steps, &lane->numbers.scale) : STATUS_OK;
+    return exec->layout.clips ? reduce_clip_scale(exec, exec->now.steps, &lane->numbers.scale)
+                              : STATUS_OK;
 }
 
 static enum status run_direction(struct lane *lane, const struct task *task)
@@ -100,7 +101,7 @@ static enum status run_task(struct lane *lane, int number)
     struct exec *exec = lane->exec;
     const struct task *task = &exec->program->tasks[number];
     const struct sync_row *row = &rows[task->kind];
-    const char *bucket = task->bucket < 0 ? NULL : exec->bucket_names[task->bucket];
+    const char *bucket = task->bucket < 0 ? NULL : exec->account.bucket_names[task->bucket];
     const char *name = task->kind == TASK_REDUCE_SCATTER && does(task, TASK_UPDATE)
                            ? "sum and update"
                            : row->name;
@@ -136,7 +137,7 @@ static const char *name_of_wait(const struct exec *exec, const struct task *task
     if (task->kind == TASK_NORM)
         return task->note ? "all_reduce of directions' norms"
                           : "all_reduce of the gradient's norm";
-    return task->bucket < 0 ? "a barrier of lanes" : exec->reduce_names[task->bucket];
+    return task->bucket < 0 ? "a barrier of lanes" : exec->account.reduce_names[task->bucket];
 }
 
 /* Waits for what a task waits for; without `must` says whether it is there. */
@@ -148,7 +149,7 @@ static enum status await_task(struct lane *lane, const struct task *task, bool m
     *ready = false;
     for (int i = 0; i < task->n_waits; i++) {
         const struct wait *wait = &exec->program->waits[task->first_wait + i];
-        const uint32_t step = exec->steps - (wait->is_last_step ? 1 : 0);
+        const uint32_t step = exec->now.steps - (wait->is_last_step ? 1 : 0);
         if (wait->is_local || wait->by_medium || exec_task_is_done(exec, wait->task, step))
             continue;
         if (!must)

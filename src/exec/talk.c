@@ -428,7 +428,7 @@ static enum status compare(struct exec *exec)
         .first_shard = exec_first_shard(exec),
         .count = exec_shard_count(exec),
         .batch = exec->config.batch,
-        .lanes = exec->n_lanes,
+        .lanes = exec->topology.n_lanes,
         .nodes = graph_node_count(exec->config.train),
     };
     const int rank = transport_rank(transport);
@@ -464,9 +464,9 @@ enum status talk_create(struct exec *exec)
     if (transport_size(transport) > TALK_RANKS)
         return FAIL(STATUS_USAGE, "tp=%d: at most %d ranks share layers",
                     transport_size(transport), TALK_RANKS);
-    if (exec->adapts)
+    if (exec->layout.adapts)
         return FAIL(STATUS_UNSUPPORTED, "norms of parameters that are cut are on no rank");
-    exec->tensor_tags = transport_new_tags(transport, (uint32_t)exec->n_lanes);
-    transport_set_waiters(transport, exec->n_lanes);
+    exec->tensor_tags = transport_new_tags(transport, (uint32_t)exec->topology.n_lanes);
+    transport_set_waiters(transport, exec->topology.n_lanes);
     return compare(exec);
 }

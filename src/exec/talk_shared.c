@@ -30,7 +30,7 @@ static struct area *area_of(const struct talk *talk, int rank)
 {
     struct area *areas = talk->lane->exec->config.tensor_memory;
 
-    return &areas[rank * talk->lane->exec->n_lanes +
+    return &areas[rank * talk->lane->exec->topology.n_lanes +
                   (int)(talk->lane - talk->lane->exec->lanes)];
 }
 
@@ -53,7 +53,7 @@ static enum status await_rank(const struct talk *talk, int r, uint32_t number)
              "rank %d has not come to %s at step %llu: the others waited for %.15g s "
              "(--stall-timeout)",
              transport_job_rank(talk->transport, r), op,
-             (unsigned long long)talk->lane->exec->step, most);
+             (unsigned long long)talk->lane->exec->now.step, most);
     transport_abort(talk->transport, status_message());
     return status;
 }
