@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "exec/exec.h"
+#include "train/bench.h"
 #include "train/folder.h"
 #include "train/forecast.h"
 #include "train/grid.h"
@@ -24,18 +25,6 @@
 #include "train/trace_file.h"
 #include "train/watch.h"
 #include "transport/launch.h"
-
-enum { WINDOWS_MAX = 1024 };
-
-struct bench { /* shared by the ranks */
-    struct job *job;
-    int windows;
-    double times[WINDOWS_MAX]; /* seconds a step, of rank 0 */
-    double comm_share, wait_share;
-    double hidden_share, bytes, bytes_optimum;
-    double rank_wait[BENCH_RANKS], rank_made_wait[BENCH_RANKS];
-    int64_t peak_bytes;
-};
 
 /* What a rank has while it measures. */
 struct measurer {
@@ -57,8 +46,18 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* This rank's rows of a made-up step. */
-static enum status make_batch(const struct job *job, const struct exec *exec, struct batch *out)
+double bench_median(double *times, int count)
+{
+    qsort(times, (size_t)count, sizeof *times, compare_doubles);
+    return times[count / 2];
+}
+
+int64_t bench_steps_for(double step_seconds)
+{
+    return 0.25 / step_seconds < 1 ? 1 : (int64_t)(0.25 / step_seconds);
+}
+
+enum status bench_make_batch(const struct job *job, const struct exec *exec, struct batch *out)
 {
     const struct settings *s = &job->settings;
     const int64_t first = sampler_shard_begin(s->batch, s->shards, exec_first_shard(exec));
@@ -84,9 +83,7 @@ static enum status run_window(struct measurer *m, int64_t steps, double *out_sec
     return STATUS_OK;
 }
 
-/* Bytes that a rank sends at least in a step, if every parameter's gradient is summed: each node, or each
- * rank of one node, sends all parts but its own to their owners, and its own to all. */
-static double optimal_bytes(const struct job *job, int nodes)
+double bench_optimal_bytes(const struct job *job, int nodes)
 {
     const double ranks = (double)job->settings.ranks, parts = nodes > 1 ? nodes : ranks;
     const double bytes = 4 * (double)graph_param_count(job->graph);
@@ -106,7 +103,7 @@ static void tell_ranks(struct bench *bench, int nodes, struct watch *watch, doub
     bench->wait_share = watch_share(mine.wait, seconds);
     bench->hidden_share = ranks > 1 ? all.hidden_share : NAN;
     bench->bytes = all.bytes / (double)steps / ranks;
-    bench->bytes_optimum = optimal_bytes(bench->job, nodes);
+    bench->bytes_optimum = bench_optimal_bytes(bench->job, nodes);
     for (int r = 0; r < ranks; r++) {
         const struct watch_rank rank = watch_rank(watch, r);
         bench->rank_wait[r] = watch_share(rank.wait, seconds);
@@ -167,7 +164,7 @@ static enum status measure(struct measurer *m)
 
     TRY(run_window(m, 2, &seconds));
     TRY(run_window(m, 3, &seconds));
-    m->steps_per_window = 0.25 / seconds < 1 ? 1 : (int64_t)(0.25 / seconds);
+    m->steps_per_window = bench_steps_for(seconds);
     TRY(comm_broadcast(m->comm, &m->steps_per_window, 1, DTYPE_I64, 0));
     TRY(run_window(m, m->steps_per_window, &seconds)); /* warm */
     TRY(watch_create(m->transport, exec_lanes(m->exec), &watch));
@@ -177,17 +174,18 @@ static enum status measure(struct measurer *m)
     return measure_memory(m);
 }
 
-static enum status write_trace(const struct measurer *m)
+enum status bench_write_trace(const struct job *job, struct trace *trace,
+                              struct transport *transport)
 {
-    const struct settings *s = &m->bench->job->settings;
+    const struct settings *s = &job->settings;
     char *path;
 
-    if (!m->trace)
+    if (!trace)
         return STATUS_OK;
-    if (*s->out && transport_rank(m->transport) == 0)
+    if (*s->out && transport_rank(transport) == 0)
         TRY(file_make_folder(s->out));
     TRY(file_join(*s->out ? s->out : ".", FOLDER_TRACE, &path));
-    enum status status = trace_file_write(m->trace, m->transport, path);
+    enum status status = trace_file_write(trace, transport, path);
     mem_free(path);
     return status;
 }
@@ -230,20 +228,22 @@ static enum status start_measurer(struct measurer *m)
     grid_configure(m->grid, &config);
     TRY(exec_create(&config, &m->exec));
     TRY(exec_init_params(m->exec));
-    return make_batch(job, m->exec, &m->batch);
+    return bench_make_batch(job, m->exec, &m->batch);
 }
 
 static enum status bench_body(struct transport *transport, void *arg)
 {
     struct measurer m = { .bench = arg, .transport = transport };
 
+    if (axes_are_private(&m.bench->job->axes))
+        return bench_worker_body(transport, m.bench);
     enum status status = comm_create(transport, NULL, &m.comm);
     if (status == STATUS_OK)
         status = start_measurer(&m);
     if (status == STATUS_OK)
         status = measure(&m);
     if (status == STATUS_OK)
-        status = write_trace(&m);
+        status = bench_write_trace(m.bench->job, m.trace, transport);
     made_up_release(&m.batch);
     exec_destroy(m.exec);
     on_device_close(&m.device);
@@ -255,15 +255,10 @@ static enum status bench_body(struct transport *transport, void *arg)
 
 enum status train_bench(struct job *job, int windows, struct bench_result *out)
 {
-    const struct launch_config config = { .size = (int)job->settings.ranks,
+    const struct launch_config config = { .size = (int)job->settings.ranks + job->axes.servers,
                                           .flat = job->settings.flat,
                                           .message_bytes = job_message_bytes(job),
                                           .stuck_ms = (int)(1000 * job->settings.lost_after) };
-    if (axes_are_private(&job->axes))
-        return FAIL(STATUS_USAGE,
-                    "strategy %s: its workers do not make steps together, which are what is "
-                    "measured: tutti train tells their samples a second",
-                    job->strategy->name);
     TRY(forecast_check_memory(job));
     struct bench *bench =
         mmap(NULL, sizeof *bench, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -271,14 +266,14 @@ enum status train_bench(struct job *job, int windows, struct bench_result *out)
     if (bench == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "shared memory is refused");
     bench->job = job;
-    bench->windows = windows < WINDOWS_MAX ? windows : WINDOWS_MAX;
+    bench->windows = windows < BENCH_WINDOWS ? windows : BENCH_WINDOWS;
     enum status status = launch_ranks(&config, bench_body, bench);
     if (status == STATUS_OK) {
         const int n = bench->windows;
-        qsort(bench->times, (size_t)n, sizeof(double), compare_doubles);
-        const double median = bench->times[n / 2];
+        const double median = bench_median(bench->times, n);
+        const double rate = bench->samples_per_s;
         *out = (struct bench_result){
-            .samples_per_s = (double)job->settings.batch / median,
+            .samples_per_s = rate > 0 ? rate : (double)job->settings.batch / median,
             .step_ms = 1e3 * median,
             .step_ms_p10 = 1e3 * bench->times[n / 10],
             .step_ms_p90 = 1e3 * bench->times[n - 1 - n / 10],

@@ -94,8 +94,7 @@ enum status rank_take_late(struct rank *rank, bool all)
 
 /* Steps ---------------------------------------------------------------------------------- */
 
-/* Traces the step that begins, if it is in the window. */
-static void switch_trace(struct rank *rank)
+void rank_switch_trace(struct rank *rank)
 {
     if (!rank->tracing.row)
         return;
@@ -156,7 +155,7 @@ enum status rank_one_step(struct rank *rank)
     if (regime->before_step)
         TRY(regime->before_step(rank));
     const double begin = clock_seconds();
-    switch_trace(rank);
+    rank_switch_trace(rank);
     TRY(next_batch(rank, &batch));
     TRY(run_step(rank, batch, &result));
     rank->heard = result.heard;
