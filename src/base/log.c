@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
+
 enum { PREFIX_BYTES = 32, LINE_BYTES = 2048 };
 
 static _Atomic int level_shown = LOG_WARNING;
@@ -62,9 +64,7 @@ void log_line(enum log_level level, const char *format, ...)
         memcpy(line + length - 3, "...", 3);
     }
 
-    for (size_t i = 0; i < length; i++)
-        if (line[i] == '\n' || line[i] == '\r')
-            line[i] = ' ';
+    utf8_blank_controls(line, length);
     line[length] = '\n';
     /* A message that cannot be written is lost: there is no one to tell. */
     while (write(STDERR_FILENO, line, length + 1) < 0 && errno == EINTR)

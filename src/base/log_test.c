@@ -74,6 +74,13 @@ static void test_a_message_is_one_line(void)
     CHECK_TEXT("warning: a b c\n", end_capture());
 
     begin_capture();
+    log_line(LOG_WARNING, "%s",
+             "red \x1b[31m, title \x1b]0;x\a, C1 \xc2\x9b"
+             "2J, \xc2\xa0\xc3\xa9 stay");
+    CHECK_TEXT("warning: red  [31m, title  ]0;x , C1   2J, \xc2\xa0\xc3\xa9 stay\n",
+               end_capture());
+
+    begin_capture();
     log_line(LOG_WARNING, "%s", text);
     const char *line = end_capture();
     CHECK(strlen(line) > 1000 && strlen(line) < sizeof text);

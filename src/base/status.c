@@ -7,21 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 enum { TEXT_BYTES = 1024, ORIGIN_BYTES = 128 };
 
 static _Thread_local char last_text[TEXT_BYTES];
 static _Thread_local char last_origin[ORIGIN_BYTES];
 
-/* Paths and peers' texts may hold line breaks; the record is one line. */
+/* Paths and peers' texts may hold line breaks and commands to a terminal; the record is one line. */
 static void keep_text(const char *text)
 {
-    size_t length = 0;
+    const size_t length = strnlen(text, TEXT_BYTES - 1);
 
-    for (; text[length] && length < TEXT_BYTES - 1; length++) {
-        const unsigned char c = (unsigned char)text[length];
-        last_text[length] = c < 0x20 || c == 0x7f ? ' ' : (char)c;
-    }
+    memmove(last_text, text, length);
     last_text[length] = '\0';
+    utf8_blank_controls(last_text, length);
 }
 
 enum status status_fail(enum status status, const char *file, int line, const char *format, ...)

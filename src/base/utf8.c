@@ -72,6 +72,18 @@ size_t utf8_encode(uint32_t code, char out[4])
     return span;
 }
 
+void utf8_blank_controls(char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        const unsigned char next = i + 1 < length ? (unsigned char)text[i + 1] : 0;
+        if (c < 0x20 || c == 0x7f)
+            text[i] = ' ';
+        else if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+            text[i] = text[i + 1] = ' ';
+    }
+}
+
 /* tutti never calls setlocale, so the environment is asked as setlocale would. */
 bool utf8_is_wanted(void)
 {

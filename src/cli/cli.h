@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/status.h"
 #include "data/dataset.h"
@@ -110,5 +111,8 @@ MUST_CHECK enum status cli_show_table(const char *name, bool json);
 
 /* "222k", "1.2M", "64": returns `text`. */
 const char *cli_human(double number, char text[32]);
+/* Prints lines that have texts of others, such as a coordinator: without control characters, which
+ * a terminal would obey. */
+void cli_print_lines(FILE *file, const char *text);
 
 #endif /* CLI_CLI_H */

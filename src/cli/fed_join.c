@@ -84,7 +84,7 @@ static void tell(void *arg, const char *line)
 {
     (void)arg;
     if (!quiet)
-        fprintf(stderr, "%s\n", line);
+        cli_print_lines(stderr, line);
 }
 
 /* Every Nth sample, from the Kth on. */

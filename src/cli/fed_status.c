@@ -35,16 +35,17 @@ static enum status show(const struct fed_buffer *reply)
     struct json *parsed;
     struct strbuf text;
 
-    if (json) {
+    TRY(json_parse((const char *)reply->data, reply->length, &parsed));
+    if (json) { /* which has no control characters, as it could be parsed */
         printf("%.*s\n", (int)reply->length, (const char *)reply->data);
+        json_destroy(parsed);
         return STATUS_OK;
     }
-    TRY(json_parse((const char *)reply->data, reply->length, &parsed));
     strbuf_init(&text, STATUS_BYTES);
     status_text_print(json_root(parsed), &text);
     const enum status status = strbuf_status(&text);
     if (status == STATUS_OK)
-        fputs(text.text, stdout);
+        cli_print_lines(stdout, text.text);
     strbuf_release(&text);
     json_destroy(parsed);
     return status;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/suggest.h"
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "train/words.h"
 
@@ -339,4 +340,19 @@ const char *cli_human(double number, char text[32])
     }
     snprintf(text, 32, unit && number < 100 ? "%.1f%s" : "%.0f%s", number, units[unit]);
     return text;
+}
+
+void cli_print_lines(FILE *file, const char *text)
+{
+    enum { MOST = 4096 };
+    char line[MOST];
+
+    while (*text) {
+        const size_t length = strcspn(text, "\n");
+        const size_t kept = length < MOST ? length : MOST;
+        memcpy(line, text, kept);
+        utf8_blank_controls(line, kept);
+        fprintf(file, "%.*s\n", (int)kept, line);
+        text += length + (text[length] == '\n');
+    }
 }
