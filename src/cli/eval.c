@@ -151,7 +151,8 @@ static enum status print_text(const struct job *job, const char *of,
         printf("perplexity %.2f, ", r->perplexity);
     if (!isnan(r->val_calibration_error))
         printf("calibration error %.2f%%, ", 100 * r->val_calibration_error);
-    printf("loss %.4f (%.2f s", r->val_loss, r->seconds);
+    printf(r->val_loss < 1e6 ? "loss %.4f (%.2f s" : "loss %.4g (%.2f s", r->val_loss,
+           r->seconds);
     if (!isnan(r->tokens_per_s))
         printf(", %s tokens/s", cli_human(r->tokens_per_s, rate));
     puts(")");

@@ -28,6 +28,9 @@ MUST_CHECK enum status dataset_layout_parse(const char *text, enum dataset_layou
 struct dataset_source; /* data/fetch.h */
 struct table_files;    /* data/table_format.h */
 
+/* Is it a folder or file itself, not a name to look for: has it a slash, or is it "." or ".."? */
+bool dataset_is_path(const char *name);
+
 /* What is known of a data set before its files are seen. One row each. */
 struct dataset_info {
     const char *name, *title;

@@ -90,7 +90,7 @@ enum status known_read(const char *folder, struct known *out)
 
 enum status known_find(const char *asked, const char *folder, struct known *out)
 {
-    *out = (struct known){ .info = strchr(asked, '/') ? NULL : dataset_find(asked) };
+    *out = (struct known){ .info = dataset_is_path(asked) ? NULL : dataset_find(asked) };
     return known_read(folder, out);
 }
 

@@ -155,7 +155,7 @@ enum status search_find(const char *name, char **out)
     struct strbuf looked;
     char *folder;
 
-    if (strchr(name, '/'))
+    if (dataset_is_path(name))
         return find_path(name, out);
     if (!is_name(name))
         return search_fail_unknown(name);

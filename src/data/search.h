@@ -9,8 +9,8 @@
 
 /* The folder of data set `name`: the first of $TUTTI_DATA/NAME, ~/.local/share/tutti/NAME and
  * /usr/share/datasets/NAME that holds files of a known format, a row's other names being tried
- * in each place too; a name with a slash is the folder itself. Caller frees *out with mem_free. STATUS_NOT_FOUND says where was looked and
- * what to do, or what name may have been meant. */
+ * in each place too; a path is the folder itself. Caller frees *out with mem_free. STATUS_NOT_FOUND
+ * says where was looked and what to do, or what name may have been meant. */
 MUST_CHECK enum status search_find(const char *name, char **out);
 
 /* A data set that lies in one of these places and has a name that no row of the table has. */

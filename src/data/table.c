@@ -287,6 +287,11 @@ static bool is_called(const struct dataset_info *info, const char *name)
     return false;
 }
 
+bool dataset_is_path(const char *name)
+{
+    return strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
 const struct dataset_info *dataset_find(const char *name)
 {
     for (size_t i = 0; dataset_table[i]; i++)

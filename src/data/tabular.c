@@ -573,7 +573,7 @@ static bool is_known_name(const char *name)
     int part;
 
     return find_part(name, &part) ||
-           (!strchr(name, '/') && !is_bare_file(name) && dataset_find(name));
+           (!dataset_is_path(name) && !is_bare_file(name) && dataset_find(name));
 }
 
 static enum status fill(struct tabular *t, const char *name, enum dataset_split split,
@@ -745,6 +745,12 @@ static void warn_of_column(const struct tabular *t, int number)
                  "same in single precision, beside others as large as %.3g: check these",
                  t->path, column->name, (long long)changes.hidden, (long long)changes.count,
                  s.largest);
+    else if (changes.count == 0 && s.count > 1 && s.count == t->source.count)
+        log_line(
+            LOG_WARNING,
+            "%s: column %s is %.15g in all %lld training rows: a model learns nothing from "
+            "it",
+            t->path, column->name, s.mean, (long long)s.count);
 }
 
 void tabular_warn(const struct tabular *t)

@@ -86,7 +86,7 @@ static void add_settings(const struct job *job, struct strbuf *text)
     struct settings s = job->settings;
 
     keep_path(s.model, folder_is_graph_file(s.model) || folder_is_source(s.model));
-    keep_path(s.data, strchr(s.data, '/') != NULL || (job->train_table && is_file(s.data)));
+    keep_path(s.data, dataset_is_path(s.data) || (job->train_table && is_file(s.data)));
     keep_path(s.init, *s.init != '\0');
     keep_path(s.kernels, is_file(s.kernels));
     keep_path(s.tokenizer, strchr(s.tokenizer, '/') != NULL);

@@ -560,7 +560,7 @@ static enum status open_data_again(struct job *job)
     const char *data = job->settings.data;
     const enum status status = job_open_data(job, true);
 
-    if (status == STATUS_OK || !strchr(data, '/') || file_exists(data))
+    if (status == STATUS_OK || !dataset_is_path(data) || file_exists(data))
         return status;
     return FAIL(status,
                 "%s is not there, and the run in %s needs these data: say where they are now "

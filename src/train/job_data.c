@@ -14,7 +14,7 @@
 /* A name that nothing has is wrong usage, not a file that is missing. */
 static enum status as_usage(enum status status, const char *name)
 {
-    if (status == STATUS_NOT_FOUND && !strchr(name, '/') && !dataset_find(name))
+    if (status == STATUS_NOT_FOUND && !dataset_is_path(name) && !dataset_find(name))
         return FAIL(STATUS_USAGE, "%s", status_message());
     return status;
 }

@@ -136,6 +136,7 @@ write("stray.csv", "a,kind", [(i if i != 9 else "none", "xy"[i % 2]) for i in ra
 write("wide.csv", "a,b,kind", [(f"k{i}", i, "xy"[i % 2]) for i in range(60)])
 write("many.csv", "a,kind", [(i if i != 9 else "none", "xy"[i % 2]) for i in range(2000)])
 write("empty.csv", "a,b,kind", [(i % 7, "", "xy"[i % 2]) for i in range(40)])
+write("constant.csv", "a,b,kind", [(i % 7, 0.1, "xy"[i % 2]) for i in range(40)])
 write("case.csv", "a,kind", [(i % 7, "xyY"[i % 3]) for i in range(40)])
 write("rare.csv", "a,kind", [(i, "xy"[i % 2] if i != 9 else "z") for i in range(40)])
 PY
@@ -152,6 +153,7 @@ warns 'stray.csv:11: column a has "none" among numbers' stray.csv
 warns 'empty.csv: column b holds nothing and is left out' empty.csv
 warns 'case.csv: label column kind has classes Y and y' case.csv
 warns 'wide.csv: column a has 60 different texts in 60 rows' wide.csv
+warns 'constant.csv: column b is 0.1 in all [0-9]* training rows' constant.csv
 warns 'rare.csv: 1 of 3 classes (the first: z) have no training sample' rare.csv
 
 sed 's/"op": "linear"/"op": "push"/' tabular.json >wrong.json

@@ -237,6 +237,9 @@ PY
 refused 1 '4 images.*3 labels\|3 labels.*4 images' "$tutti" train mlp --data ./differ --out bad-run
 mkdir cut && for i in 1 2 3 4 5; do head -c 3073 /dev/zero >cut/data_batch_$i.bin; done
 head -c 3000 /dev/zero >cut/test_batch.bin
+mkdir inside && cd inside || exit 1
+refused 1 'no data set there; read are idx' "$tutti" train mlp --data . --out ../bad-run
+cd .. || exit 1
 refused 1 'test_batch.bin: is cut short.*record 0' "$tutti" train mlp --data ./cut --out bad-run
 mkdir -p pictures/train/a && printf 'GIF89a' >pictures/train/a/1.png
 refused 1 'pictures/train/a/1.png: is neither a PNG nor a JPEG' "$tutti" train mlp --data ./pictures --out bad-run
