@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/fed.h"
 #include "fed/simulate.h"
+#include "fed/stop.h"
 
 static bool json, overwrite, quiet;
 static const char *participants, *partition, *validation, *drop, *stop_at;
@@ -170,11 +171,17 @@ static enum status simulate(const struct args *args, struct cli_terms *given)
     simulation.hooks = &hooks;
     snprintf(terms->federation, sizeof terms->federation, "simulation-%llu",
              (unsigned long long)terms->seed);
-    TRY(fed_simulate(&simulation, &result));
+    fed_stop_begin();
+    const enum status status = fed_simulate(&simulation, &result);
+    fed_stop_end();
+    TRY(status);
     if (json)
         print_json(&result);
     else if (!quiet)
         print_result(terms, &simulation, &result);
+    if (fed_stop_asked() && *result.why)
+        return FAIL(fed_stop_status(), "%s; what was done until then is in %s", result.why,
+                    result.folder);
     return STATUS_OK;
 }
 

@@ -22,6 +22,7 @@
 #include "fed/partition.h"
 #include "fed/server.h"
 #include "fed/simulate_folder.h"
+#include "fed/stop.h"
 
 /* Participants that have a task at once: bounds memory, and is no matter of threads. */
 enum { AT_ONCE = 128 };
@@ -378,7 +379,7 @@ static enum status ask_some(struct simulation *s, int *next, bool *busy)
 static enum status run_turn(struct simulation *s, bool *busy)
 {
     *busy = false;
-    for (int next = 0; next < s->config->participants;)
+    for (int next = 0; next < s->config->participants && !fed_stop_asked();)
         TRY(ask_some(s, &next, busy));
     s->now += TURN_S;
     return STATUS_OK;
@@ -453,6 +454,14 @@ static void look_at_losses(struct simulation *s)
              (long long)lost, (long long)(lost - s->lost), why);
 }
 
+/* A signal asked for the end: rounds that are done are the result. */
+static void look_at_signals(struct simulation *s)
+{
+    if (fed_stop_asked() && !is_over(s))
+        snprintf(s->why, sizeof s->why, "stopped by a signal in round %lld",
+                 (long long)fed_server_round(s->server) + 1);
+}
+
 static enum status run_rounds(struct simulation *s)
 {
     while (!is_over(s)) {
@@ -461,6 +470,7 @@ static enum status run_rounds(struct simulation *s)
         TRY(run_turn(s, &busy));
         TRY(simulate_folder_tell(s->folder, fed_memory_store(s->store)));
         look_at_losses(s);
+        look_at_signals(s);
         const bool lost = fed_server_round(s->server) > before; /* and another may have begun */
         s->deadlines = lost ? 0 : s->deadlines;
         if (!busy && !lost && !is_over(s))

@@ -82,6 +82,13 @@ grep -q '"status": "done"' masked/summary.json || complain "lost rounds ended th
 simulate hopeless --secure --drop 0.9 --deadline 1
 grep -q '"why": "[0-9]* rounds are lost.*too few' hopeless/summary.json && grep -q '"status": "stopped"' hopeless/summary.json &&
     [ -s hopeless/report.html ] || complain "nobody answers: $(cat hopeless/summary.json)"
+# A signal ends it with what is done.
+"$tutti" fed simulate "${small[@]}" --rounds 100000 --out stopped 2>err.txt &
+for ((i = 0; i < 200; i++)); do [ -s stopped/metrics.jsonl ] && break || sleep 0.05; done
+kill -INT $!
+wait $!
+[ $? = 130 ] && grep -q '"status": "stopped"' stopped/summary.json && [ -s stopped/report.html ] &&
+    grep -q 'stopped by a signal in round' err.txt || complain "a signal: $(cat err.txt)"
 simulate late --algorithm fedbuff --buffer 4 --drop 0.5 --deadline 5
 refused 2 'buffer 10 above --participants 6' "$tutti" fed simulate "${small[@]}" --algorithm fedbuff --out wrong
 refused 2 'give --deadline' "$tutti" fed simulate "${small[@]}" --drop 0.5 --overwrite --out silent
