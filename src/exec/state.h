@@ -40,6 +40,7 @@
 #include "exec/vectors.h"
 #include "kernel/exact.h"
 #include "kernel/tree.h"
+#include "sched/facts.h"
 #include "sched/lower.h"
 #include "transport/transport.h"
 
@@ -70,7 +71,6 @@ struct span {
 
 /* A bucket that holds one linear layer, whose gradient is made from factors. */
 struct factored {
-    bool is_used;
     int64_t k, n;               /* of the weight; its bias, if any, follows at `bias` */
     int64_t bias;               /* elements from the beginning of the bucket; 0: none */
     size_t x, dy;               /* bytes, in a shard's record */
@@ -80,8 +80,6 @@ struct factored {
 
 /* A bucket that holds a table of which a step touches some rows (rows.c). */
 struct row_sum {
-    bool is_used;
-    bool is_served;          /* by the nodes that own its rows (net_rows.c) */
     int64_t rows, width;     /* of the table */
     int64_t most;            /* ids of a shard, at most */
     bool is_near;            /* dy of all shards is small enough to stay in L2 */
@@ -127,7 +125,7 @@ struct clip {
     float scale;
 };
 
-/* Sums of squares before an update; what there is of them, clips, adapts and directs say. */
+/* Sums of squares before an update; the update rule (sched/facts.h) says which are needed. */
 struct norms {
     struct piece *pieces; /* in the order of the flat vector */
     int64_t count;
@@ -210,15 +208,11 @@ struct exec_model {
 
 /* What the graph says of the memory of a step. Constant after creation. */
 struct exec_layout {
+    struct step_facts facts;
     struct plan_buckets buckets;
     size_t vector;                        /* elements of a flat vector, all buckets */
     struct bucket updates[GRAPH_NODE_IN]; /* one a bucket */
     int n_states;
-    bool clips;   /* the norm of all gradients is needed */
-    bool adapts;  /* and so are those of each parameter (LARS, LAMB) */
-    bool directs; /* which is moved along a direction, not the gradient (LAMB) */
-    bool anchors; /* updates see sum + mu (param - anchor) + shift */
-    float mu;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct row_sum row_sums[GRAPH_NODE_IN];  /* one a bucket */
     struct plan_factors factors;
@@ -228,6 +222,26 @@ struct exec_layout {
     size_t tables_bytes; /* of all gathers */
     bool has_columns;    /* some layer's columns belong to lanes */
 };
+
+/* Is bucket b made of records of every shard, not of gradients that are summed? */
+static inline bool bucket_is_gathered(const struct exec_layout *layout, int b)
+{
+    return facts_is_gathered(&layout->facts, b);
+}
+static inline bool bucket_is_factored(const struct exec_layout *layout, int b)
+{
+    return layout->facts.buckets[b].kind == BUCKET_FACTORS;
+}
+/* Is bucket b a table whose rows go to the nodes that own them (net_rows.c)? */
+static inline bool bucket_is_served(const struct exec_layout *layout, int b)
+{
+    return layout->facts.buckets[b].kind == BUCKET_SERVED;
+}
+/* Is bucket b a table of which a step touches some rows? */
+static inline bool bucket_is_table(const struct exec_layout *layout, int b)
+{
+    return layout->facts.buckets[b].kind == BUCKET_ROWS || bucket_is_served(layout, b);
+}
 
 /* Memory that the ranks of this node share. */
 struct exec_shared {
@@ -433,13 +447,11 @@ void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *c
 /* Gives a place in every shard's record to a value; one that serves several buckets has one. */
 MUST_CHECK enum status exec_place_factor(struct exec *exec, const struct value *value,
                                          int bucket, size_t *out_offset);
-/* The value whose memory this one is, before any ranks gather it. */
-const struct value *exec_source_of(const struct value *value);
 
 /* Tables of which a step touches some rows ------------------------------------------------- */
 
-/* Reads a row_sum node. */
-MUST_CHECK enum status rows_find(struct exec *exec, const struct node *node);
+/* Finds the shape of a table, and gives its ids and dy places in records. */
+MUST_CHECK enum status rows_find(struct exec *exec, int b);
 /* The shard that the lane is about has no samples, so gives nothing to bucket b. */
 void rows_leave_empty(const struct lane *lane, int b);
 /* Bytes of scratch that a thread needs for rows_update. */
@@ -500,12 +512,12 @@ static inline bool exec_scales(const struct exec *exec)
 /* Must the norm of all gradients be known, or that it is finite, before anything is updated? */
 static inline bool exec_needs_norm(const struct exec *exec)
 {
-    return exec->layout.clips || exec_scales(exec);
+    return exec->layout.facts.rule.clips || exec_scales(exec);
 }
 
 static inline bool norms_are_used(const struct exec *exec)
 {
-    return exec_needs_norm(exec) || exec->layout.adapts;
+    return exec_needs_norm(exec) || exec->layout.facts.rule.adapts;
 }
 /* Are a parameter's squares this rank's to count? Of ranks that share layers all have what is not cut: the first one's count. */
 bool norms_count(const struct exec *exec, const struct value *value);
@@ -617,21 +629,10 @@ MUST_CHECK enum status exec_make_program(struct exec *exec);
 void exec_destroy_program(struct exec *exec);
 /* An event for a task of the program that this thread ran from `begin` until now; 0: none. */
 void exec_trace_task(const struct exec *exec, struct trace_row *row, int64_t begin, int task);
-/* Is bucket b made of what every shard gives, not of gradients that are summed? */
-static inline bool bucket_is_gathered(const struct exec *exec, int b)
-{
-    return exec->layout.factored[b].is_used ||
-           (exec->layout.row_sums[b].is_used && !exec->layout.row_sums[b].is_served);
-}
-/* Is bucket b a table whose rows go to the nodes that own them? */
-static inline bool bucket_is_served(const struct exec *exec, int b)
-{
-    return exec->layout.row_sums[b].is_served;
-}
 /* Does a node hold its part of the parameters alone, but while they are read? */
-static inline bool bucket_is_held(const struct exec *exec, int b)
+static inline bool bucket_is_held(const struct hold *hold, int b)
 {
-    return exec->hold.buckets >> b & 1;
+    return hold->buckets >> b & 1;
 }
 /* Does its gradient go to other nodes compressed? Then all nodes update all of it. */
 bool bucket_is_compressed(const struct exec *exec, int b);
