@@ -26,9 +26,7 @@ enum status columns_find(struct exec *exec, int bucket)
 {
     struct factored *f = &exec->layout.factored[bucket];
 
-    if (exec->topology.nodes > 1) /* the other nodes' samples are not here in forward */
-        return STATUS_OK;
-    f->forward = lower_column_layer(exec->config.train, bucket);
+    f->forward = exec->layout.facts.buckets[bucket].columns;
     if (!f->forward)
         return STATUS_OK;
     const struct value *y = f->forward->out[0];

@@ -109,7 +109,7 @@ static void note_writes(const struct exec *exec, const struct node *node, int no
                 now);
     }
     for (int b = 0; b < exec->layout.buckets.count && node->op == &op_rows_sort; b++) {
-        if (exec->layout.row_sums[b].is_used) {
+        if (bucket_is_table(&exec->layout, b)) {
             lengthen(&side->parts->lives[GRADIENTS][group_of_bucket(side, b)], now);
             lengthen(&side->parts->lives[GRADIENTS][group_of_bucket(side, b)], end);
         }

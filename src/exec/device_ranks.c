@@ -67,7 +67,8 @@ struct device_ranks {
 
 bool ranks_update_all(const struct exec *exec)
 {
-    return exec->layout.adapts || (exec_needs_norm(exec) && exec->topology.ranks > JOINT_RANKS);
+    return exec->layout.facts.rule.adapts ||
+           (exec_needs_norm(exec) && exec->topology.ranks > JOINT_RANKS);
 }
 
 static size_t common_multiple(size_t a, size_t b)
@@ -424,7 +425,7 @@ enum status ranks_meet(const struct exec *exec, int group)
         return team_meet(exec, group);
     meet(exec, group * MEETINGS + READY);
     for (int b = of->first; b < of->end; b++) {
-        if (exec->layout.row_sums[b].is_used)
+        if (bucket_is_table(&exec->layout, b))
             join_marks(exec, b);
     }
     for (int r = 0; r < exec->topology.ranks && is_last; r++) {

@@ -101,7 +101,7 @@ enum status device_give_sums(struct exec *exec)
         exec_meet(exec, "give");
         const struct span span = lane_begin_comm(&exec->lanes[0]);
         const enum status status =
-            exec->layout.row_sums[b].is_used ? give_table(exec, b) : to->give(to->arg, b);
+            bucket_is_table(&exec->layout, b) ? give_table(exec, b) : to->give(to->arg, b);
         lane_end_comm(&exec->lanes[0], span, "push", exec->account.bucket_names[b]);
         TRY(status);
     }

@@ -29,7 +29,8 @@ void unscale(const struct exec *exec, const struct joint_parts *squares,
     const struct device_side *side = exec->device;
 
     side->config.face->unscale(side->sums, squares, (size_t)exec->model.total,
-                               exec->layout.clips ? exec->config.optim.attrs.max_norm : 0,
+                               exec->layout.facts.rule.clips ? exec->config.optim.attrs.max_norm
+                                                             : 0,
                                side->scaling, numbers);
 }
 

@@ -29,13 +29,13 @@ enum status device_check(const struct exec *exec)
                     "there",
                     name);
     if (exec->config.zero > 1 && exec->topology.ranks > 1 &&
-        (exec->layout.adapts || exec->config.pipeline.stages > 1))
+        (exec->layout.facts.rule.adapts || exec->config.pipeline.stages > 1))
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: gradients and parameters are not in parts in a pipeline, or "
                     "where norms of parameters are needed: every rank has all of them: use "
                     "zero=1",
                     name);
-    if (exec->layout.anchors || exec->config.privacy)
+    if (exec->layout.facts.rule.anchors || exec->config.privacy)
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: updates are neither drawn to an anchor nor made private there "
                     "yet",
@@ -47,8 +47,8 @@ enum status device_check(const struct exec *exec)
             "in f32: use bf16, rounded to the nearest",
             name);
     for (int b = 0; b < exec->layout.buckets.count; b++) {
-        if (exec->layout.factored[b].is_used || bucket_is_served(exec, b) ||
-            bucket_is_held(exec, b))
+        if (bucket_is_factored(&exec->layout, b) || bucket_is_served(&exec->layout, b) ||
+            bucket_is_held(&exec->hold, b))
             return FAIL(STATUS_UNSUPPORTED,
                         "device %s: gradients are not made from factors, nor are rows or "
                         "parameters of bucket %d held by some alone",
@@ -160,7 +160,7 @@ static enum status find_stretches(struct exec *exec)
             .bucket = bucket, .at = at, .count = count, .group = group, .table = -1
         };
         TRY(find_update(exec, bucket, &next->update));
-        if (exec->layout.row_sums[b].is_used) {
+        if (bucket_is_table(&exec->layout, b)) {
             next->table = b;
             next->count = (size_t)(bucket->rows * bucket->width);
         }
@@ -180,7 +180,7 @@ static enum status find_norms(struct exec *exec)
 {
     struct device_side *side = exec->device;
 
-    if (!exec->layout.adapts)
+    if (!exec->layout.facts.rule.adapts)
         return STATUS_OK;
     TRY(mem_alloc((size_t)exec->model.count, sizeof *side->norms, &side->norms));
     for (int p = 0; p < exec->model.count; p++) {
@@ -223,7 +223,7 @@ static uint8_t *carve_marks(const struct exec *exec, struct carver *carver, uint
     uint8_t *all = carver->base ? (uint8_t *)carver->base + before : NULL;
 
     for (int b = 0; b < exec->layout.buckets.count; b++) {
-        uint8_t *piece = exec->layout.row_sums[b].is_used
+        uint8_t *piece = bucket_is_table(&exec->layout, b)
                              ? carve(carver, (size_t)exec->layout.row_sums[b].rows)
                              : NULL;
         if (marks)
@@ -284,7 +284,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
     if (side->ranks && exec_needs_norm(exec) && !ranks_update_all(exec))
         side->part_sums = carve(carver, side->state_count * sizeof(float));
     squares_place(exec, carve(carver, squares_bytes(exec)));
-    if (exec->layout.adapts) {
+    if (exec->layout.facts.rule.adapts) {
         side->param_squares = carve(carver, params * sizeof(double));
         side->move_squares = carve(carver, params * sizeof(double));
         side->squares_scratch = carve(carver, face->sum_squares_bytes(exec->layout.vector));

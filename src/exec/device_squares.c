@@ -60,7 +60,7 @@ static void add_pieces(const struct exec *exec, const struct device_squared *par
 
         if (own >= own_end)
             continue;
-        BUG_ON(exec->layout.clips && (own > first || own_end < end));
+        BUG_ON(exec->layout.facts.rule.clips && (own > first || own_end < end));
         squares->pieces[squares->n_pieces++] =
             (struct device_piece){ .at = at + (own - part.at),
                                    .count = (uint32_t)(own_end - own),

@@ -374,9 +374,9 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
     const struct device_update *direct = device_update(face, "lamb_direction");
     const struct attrs *common = &exec->config.optim.attrs;
     const struct device_trust trust = {
-        .coefficient = exec->layout.directs ? 1 : common->trust,
-        .weight_decay = exec->layout.directs ? 0 : common->weight_decay,
-        .of_gradient = !exec->layout.directs,
+        .coefficient = exec->layout.facts.rule.directs ? 1 : common->trust,
+        .weight_decay = exec->layout.facts.rule.directs ? 0 : common->weight_decay,
+        .of_gradient = !exec->layout.facts.rule.directs,
     };
 
     for (int i = 0; i < side->n_norms; i++) {
@@ -384,7 +384,7 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
         const struct device_range range = range_of_norm(exec, norm);
         const struct attrs attrs = attrs_of(norm);
 
-        if (exec->layout.directs)
+        if (exec->layout.facts.rule.directs)
             direct->run(side->stream, &range, &attrs, numbers);
         face->sum_squares(side->stream, range.param, range.count, &side->param_squares[i],
                           side->squares_scratch);
@@ -412,12 +412,12 @@ static enum status update(const struct exec *exec, int first, int end)
 
     if (side->squares)
         clip(exec, numbers);
-    if (exec->layout.adapts)
+    if (exec->layout.facts.rule.adapts)
         update_by_norms(exec, numbers);
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_stretch *s = &side->stretches[i];
         if (s->group >= first && s->group < end &&
-            (!exec->layout.adapts || s->bucket->is_average))
+            (!exec->layout.facts.rule.adapts || s->bucket->is_average))
             update_stretch(exec, s, numbers);
     }
     return side->ranks ? ranks_take_params(exec, first, end) : STATUS_OK;
@@ -479,7 +479,7 @@ static void find_ends(const struct exec *exec, const struct plan *plan, int ends
     for (int g = 0; g < side->n_groups; g++) {
         ends[g] = g > 0 ? ends[g - 1] : 0;
         for (int b = side->groups[g].first; b < side->groups[g].end; b++) {
-            int n = exec->layout.row_sums[b].is_used ? 0 : plan->n_instructions;
+            int n = bucket_is_table(&exec->layout, b) ? 0 : plan->n_instructions;
             while (n > 0 && !(plan->instructions[n - 1].after >> b & 1))
                 n--;
             n = n > 0 ? n - 1 : plan->n_instructions - 1;

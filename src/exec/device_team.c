@@ -333,7 +333,7 @@ static enum status put_meeting(const struct exec *exec, int group)
     }
     for (int r = 0; r < exec->topology.ranks; r++) {
         for (int b = of->first; b < of->end; b++) {
-            if (exec->layout.row_sums[b].is_used)
+            if (bucket_is_table(&exec->layout, b))
                 TRY(share(exec, side->team->sums, marks_of(exec, b, r),
                           (size_t)exec->layout.row_sums[b].rows, r));
         }
@@ -398,7 +398,7 @@ enum status team_meet(const struct exec *exec, int group)
     TRY(side->config.face->team->begin(side->team->sums, side->sums));
     TRY(finish(exec, side->team->sums, put_meeting(exec, group)));
     for (int b = of->first; b < of->end; b++) {
-        if (exec->layout.row_sums[b].is_used)
+        if (bucket_is_table(&exec->layout, b))
             join_marks(exec, b);
     }
     return ranks_update_all(exec) ? make_whole_sum(exec, group) : STATUS_OK;

@@ -193,17 +193,10 @@ static enum status read_params(struct exec *exec)
 
 /* Factors ------------------------------------------------------------------------------- */
 
-const struct value *exec_source_of(const struct value *value)
-{
-    while (value->maker && (value->maker->op->is_view || value->maker->op == &op_all_gather))
-        value = value->maker->in[0];
-    return value;
-}
-
 enum status exec_place_factor(struct exec *exec, const struct value *value, int bucket,
                               size_t *out_offset)
 {
-    const struct value *source = exec_source_of(value);
+    const struct value *source = facts_source(value);
     struct plan_factors *factors = &exec->layout.factors;
 
     for (int i = 0; i < factors->count; i++) {
@@ -226,12 +219,11 @@ enum status exec_place_factor(struct exec *exec, const struct value *value, int 
     return STATUS_OK;
 }
 
-static enum status read_factored(struct exec *exec, const struct node *node)
+static enum status read_factored(struct exec *exec, int b)
 {
-    const int b = node->attrs.bucket;
+    const struct node *node = exec->layout.facts.buckets[b].sum;
     struct factored *f = &exec->layout.factored[b];
 
-    f->is_used = true;
     f->k = node->in[0]->shape.dim[1];
     f->n = node->in[1]->shape.dim[1];
     for (int i = 0; i < exec->model.count; i++) {
@@ -246,9 +238,9 @@ static enum status read_factored(struct exec *exec, const struct node *node)
 
 /* Parameters that are gathered before they are read. One node has them all; and without steps there are
  * no inter-node threads. */
-static void read_held(struct exec *exec, const struct node *node)
+static void find_held(struct exec *exec, int b)
 {
-    const uint64_t bit = UINT64_C(1) << node->attrs.bucket;
+    const uint64_t bit = UINT64_C(1) << b;
 
     if (exec->topology.nodes > 1 && exec->config.batch > 0)
         exec->hold.buckets |= bit;
@@ -256,49 +248,32 @@ static void read_held(struct exec *exec, const struct node *node)
         exec->layout.buckets.held |= bit; /* device_parts.c */
 }
 
-/* What nodes that run once a step say of memory. Refuses forms that no task runs. */
-static enum status read_step_nodes(struct exec *exec)
+/* Places in records for the factors, and for the ids and dy of tables, that sums are made from. */
+static enum status place_records(struct exec *exec)
 {
-    bool across = false, pushes = false;
+    const struct step_facts *facts = &exec->layout.facts;
 
-    for (int n = 0; n < graph_node_count(exec->config.train); n++) {
-        const struct node *node = graph_node(exec->config.train, n);
-        if (node->op->split[0] != SPLIT_WHOLE)
-            continue;
-        if (node->op == &op_factor_sum) {
-            TRY(read_factored(exec, node));
-            across |= node->in[0]->maker && node->in[0]->maker->op == &op_all_gather;
-        } else if (node->op == &op_row_sum) {
-            TRY(rows_find(exec, node));
-            across |= node->in[0]->maker->op == &op_all_gather || node->attrs.served;
-        } else if (node->op == &op_reduce_scatter) {
-            across = true;
-        } else if (node->op == &op_all_gather && node->phase < PHASE_REDUCE) {
-            read_held(exec, node);
-        } else if (node->op == &op_clip_norm) {
-            exec->layout.clips = !exec->config.remote; /* else servers do */
-        } else if (node->op == &op_anchor) {
-            exec->layout.anchors = true;
-            exec->layout.mu = node->attrs.weight_decay;
-        } else if (node->op == &op_trust_ratio) {
-            exec->layout.adapts = true;
-        } else if (node->op == &op_lamb_direction) {
-            exec->layout.directs = true;
-        } else if (node->op == &op_push) {
-            pushes |= !node->in[0]->maker->attrs.served; /* else it goes to other ranks */
-        } else if (node->op == &op_all_reduce &&
-                   node->in[0]->maker->in[0]->kind == VALUE_FLAT) {
-            return FAIL(STATUS_UNSUPPORTED,
-                        "node %s: whole buckets are not reduced to every rank", node->name);
-        }
+    for (int b = 0; b < facts->n_buckets; b++) {
+        if (facts->buckets[b].is_held)
+            find_held(exec, b);
+        if (bucket_is_factored(&exec->layout, b))
+            TRY(read_factored(exec, b));
+        else if (bucket_is_table(&exec->layout, b))
+            TRY(rows_find(exec, b));
     }
-    if (exec->topology.ranks > 1 && !across)
-        return FAIL(STATUS_MISMATCH, "graph %s is for one rank, there are %d",
-                    graph_name(exec->config.train), exec->topology.ranks);
-    if (pushes != (exec->config.remote != NULL) && exec->config.batch > 0)
-        return FAIL(STATUS_MISMATCH, "graph %s is %s servers", graph_name(exec->config.train),
-                    pushes ? "for a job with" : "for a job without");
     return STATUS_OK;
+}
+
+static enum status read_facts(struct exec *exec)
+{
+    const struct facts_job job = { .nodes = exec->topology.nodes,
+                                   .ranks = exec->topology.ranks,
+                                   .has_servers = exec->config.remote != NULL,
+                                   .has_steps = exec->config.batch > 0 };
+
+    TRY(facts_read(exec->config.train, &job, &exec->layout.facts));
+    TRY(place_records(exec));
+    return facts_check(exec->config.train, &job, &exec->layout.facts);
 }
 
 /* Memory ------------------------------------------------------------------------------- */
@@ -325,7 +300,7 @@ static void lay_out_given(struct exec *exec, struct carver *carver, struct carve
         remote->data[i] = carve(given, exec->layout.vector, sizeof(float));
     for (int b = 0; b < exec->layout.buckets.count; b++) {
         const struct row_sum *r = &exec->layout.row_sums[b];
-        if (!r->is_used)
+        if (!bucket_is_table(&exec->layout, b))
             continue;
         const size_t most = (size_t)(exec->topology.shards * r->most);
         remote->ids[b] = carve(carver, most, sizeof(int32_t));
@@ -352,7 +327,7 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
     exec->memory.param = carve(carver, exec->layout.vector, sizeof(float));
     for (int i = 0; i < exec->layout.n_states; i++)
         exec->memory.state[i] = carve(carver, exec->layout.vector, sizeof(float));
-    if (exec->layout.anchors) {
+    if (exec->layout.facts.rule.anchors) {
         exec->memory.anchor = carve(carver, exec->layout.vector, sizeof(float));
         exec->memory.shift = carve(carver, exec->layout.vector, sizeof(float));
     }
@@ -505,7 +480,7 @@ static enum status read_config(struct exec *exec, struct transport *transport)
     exec->topology.node = transport_node_of(exec->transport, exec->topology.rank);
     exec->topology.nodes = transport_nodes(exec->transport);
     TRY(read_params(exec));
-    TRY(read_step_nodes(exec));
+    TRY(read_facts(exec));
     TRY(check_rows(exec));
     TRY(gathers_find(exec));
     TRY(privacy_check(exec));

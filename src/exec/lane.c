@@ -71,9 +71,9 @@ static void write_zeros(const struct lane *lane, uint64_t buckets)
         const int b = __builtin_ctzll(buckets);
         const int64_t begin = exec->layout.buckets.begin[b],
                       end = exec->layout.buckets.begin[b + 1];
-        if (exec->layout.row_sums[b].is_used)
+        if (bucket_is_table(&exec->layout, b))
             rows_leave_empty(lane, b);
-        else if (!exec->layout.factored[b].is_used)
+        else if (!bucket_is_factored(&exec->layout, b))
             memset((float *)lane->bases[BASE_GRAD] + begin, 0,
                    (size_t)(end - begin) * sizeof(float));
     }
@@ -161,7 +161,8 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, in
     const size_t count = (size_t)exec->layout.buckets.begin[b + 1] - at;
     struct tree_stack sums = *stack;
 
-    if (!tree_stack_can_add(&sums) || bucket_is_gathered(exec, b) || bucket_is_served(exec, b))
+    if (!tree_stack_can_add(&sums) || bucket_is_gathered(&exec->layout, b) ||
+        bucket_is_served(&exec->layout, b))
         return; /* or it has no gradient of its own */
     const int64_t begin = trace_begin(lane->trace);
     while (tree_stack_can_add(&sums)) {

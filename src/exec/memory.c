@@ -65,7 +65,7 @@ static size_t predict_params(const struct exec *exec)
     size_t own = 0, most = 0;
 
     for (int b = 0; b < exec->layout.buckets.count; b++)
-        own += bucket_is_held(exec, b) ? own_of(exec, b) : bytes_of(exec, b);
+        own += bucket_is_held(&exec->hold, b) ? own_of(exec, b) : bytes_of(exec, b);
     for (int kind = 0; kind < exec->hold.n_kinds; kind++) {
         const size_t foreign = most_foreign(exec, &exec->hold.orders[kind]);
         most = foreign > most ? foreign : most;
@@ -99,7 +99,7 @@ static size_t predict_sums(const struct exec *exec, double share)
     size_t bytes = 0;
 
     for (int b = 0; b < exec->layout.buckets.count; b++) {
-        if (bucket_is_gathered(exec, b))
+        if (bucket_is_gathered(&exec->layout, b))
             continue;
         for (int node = 0; node < exec->topology.nodes; node++) {
             if (node == exec->topology.node)
@@ -150,7 +150,8 @@ static size_t predict_state(const struct exec *exec)
     size_t bytes = 0;
 
     for (int b = 0; b < exec->layout.buckets.count; b++) {
-        const bool in_parts = exec->topology.nodes > 1 && !bucket_is_gathered(exec, b) &&
+        const bool in_parts = exec->topology.nodes > 1 &&
+                              !bucket_is_gathered(&exec->layout, b) &&
                               !bucket_is_compressed(exec, b);
         if (exec->layout.updates[b].is_average)
             continue;
@@ -168,8 +169,8 @@ static void predict_collected(const struct exec *exec, struct exec_memory *out)
     for (int b = 0; b < exec->layout.buckets.count && exec->net; b++) {
         const size_t others = bytes_of(exec, b) - own_of(exec, b);
         const bool has_state =
-            !bucket_is_gathered(exec, b) && !exec->layout.updates[b].is_average;
-        out->joined += bucket_is_held(exec, b) ? others : 0;
+            !bucket_is_gathered(&exec->layout, b) && !exec->layout.updates[b].is_average;
+        out->joined += bucket_is_held(&exec->hold, b) ? others : 0;
         out->collected += has_state ? (size_t)exec->layout.n_states * others : 0;
     }
     out->collected += out->joined;

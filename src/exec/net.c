@@ -345,7 +345,7 @@ void net_work_on_own(struct net *net, struct net_task *t, enum reduce_what what)
 
 enum status net_scale(struct net *net)
 {
-    if (!net->exec->layout.clips || net->is_scaled)
+    if (!net->exec->layout.facts.rule.clips || net->is_scaled)
         return STATUS_OK;
     TRY(reduce_clip_scale(net->exec, net->steps, &net->step.numbers.scale));
     net->is_scaled = true;

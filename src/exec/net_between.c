@@ -28,8 +28,8 @@ static enum status move(struct exec *exec, int from, int to, float *data, size_t
 /* Does node 0 have to hear of it from the others, and they have a part of their own? */
 static bool has_parts(const struct exec *exec, int b)
 {
-    return !bucket_is_gathered(exec, b) && !bucket_is_compressed(exec, b) &&
-           !bucket_is_served(exec, b);
+    return !bucket_is_gathered(&exec->layout, b) && !bucket_is_compressed(exec, b) &&
+           !bucket_is_served(&exec->layout, b);
 }
 
 static struct slice whole_bucket(const struct exec *exec, int b)
@@ -56,7 +56,8 @@ enum status net_publish(struct exec *exec, int b, int what)
     for (int node = 1; node < exec->topology.nodes; node++) {
         const int to = transport_node_first(exec->transport, node);
         if (what & EXEC_PARAMS)
-            TRY(move_part(exec, b, node, 0, to, exec->memory.param, !bucket_is_held(exec, b)));
+            TRY(move_part(exec, b, node, 0, to, exec->memory.param,
+                          !bucket_is_held(&exec->hold, b)));
         for (int i = 0; i < exec->layout.n_states && what & EXEC_STATES; i++)
             TRY(move_part(exec, b, node, 0, to, exec->memory.state[i], !has_parts(exec, b)));
     }
@@ -67,9 +68,9 @@ enum status net_collect(struct exec *exec, int b, int what)
 {
     for (int node = 1; node < exec->topology.nodes; node++) {
         const int from = transport_node_first(exec->transport, node);
-        if (what & EXEC_PARAMS && bucket_is_held(exec, b))
+        if (what & EXEC_PARAMS && bucket_is_held(&exec->hold, b))
             TRY(move_part(exec, b, node, from, 0, exec->memory.param, false));
-        if (what & EXEC_STATES && bucket_is_served(exec, b))
+        if (what & EXEC_STATES && bucket_is_served(&exec->layout, b))
             TRY(net_rows_collect(exec, b, node, from));
         for (int i = 0; i < exec->layout.n_states && what & EXEC_STATES && has_parts(exec, b);
              i++)
@@ -88,7 +89,7 @@ void net_forget(struct exec *exec, int b)
 
     if (exec->topology.node != 0)
         return;
-    if (bucket_is_held(exec, b))
+    if (bucket_is_held(&exec->hold, b))
         pages_release(exec->memory.param + end, bytes);
     for (int i = 0; i < exec->layout.n_states && has_parts(exec, b); i++)
         pages_release(exec->memory.state[i] + end, bytes);

@@ -15,8 +15,8 @@
 
 static bool is_dense(const struct exec *exec, const struct task *task)
 {
-    return task->bucket >= 0 && !bucket_is_gathered(exec, task->bucket) &&
-           !bucket_is_served(exec, task->bucket);
+    return task->bucket >= 0 && !bucket_is_gathered(&exec->layout, task->bucket) &&
+           !bucket_is_served(&exec->layout, task->bucket);
 }
 
 static struct net_most most_sums(const struct net *net, const struct task *task)
@@ -133,7 +133,7 @@ static struct net_most most_params(const struct net *net, const struct task *tas
 /* Do parts go to all nodes? All have updated what is compressed, and ask for what is partitioned. */
 static bool has_bytes(const struct exec *exec, int b)
 {
-    return !bucket_is_compressed(exec, b) && !bucket_is_held(exec, b);
+    return !bucket_is_compressed(exec, b) && !bucket_is_held(&exec->hold, b);
 }
 
 /* Another node sends its part when it has this node's partial sums, so the lanes are done with it. */
@@ -190,7 +190,8 @@ static enum status release_sums(struct net *net, struct net_task *t)
     const bool makes = sums->n_own_parts != sums->n_own;
     const int b = t->task->bucket;
 
-    for (int node = 0; node < exec->topology.nodes && !bucket_is_served(exec, b); node++) {
+    for (int node = 0; node < exec->topology.nodes && !bucket_is_served(&exec->layout, b);
+         node++) {
         if (node == exec->topology.node)
             continue;
         for (int p = 0; p < sums->n_own && makes; p++)

@@ -29,7 +29,7 @@ struct net_codec {
 bool bucket_is_compressed(const struct exec *exec, int b)
 {
     return exec->topology.nodes > 1 && exec->config.compress.codec &&
-           !bucket_is_gathered(exec, b) && !bucket_is_served(exec, b) &&
+           !bucket_is_gathered(&exec->layout, b) && !bucket_is_served(&exec->layout, b) &&
            !exec->layout.updates[b].is_average;
 }
 

@@ -140,7 +140,7 @@ static struct parcel place_of_row_squares(const struct net *net, int b, int node
 {
     const struct exec *exec = net->exec;
 
-    if (net->rail != 0 || !bucket_is_served(exec, b))
+    if (net->rail != 0 || !bucket_is_served(&exec->layout, b))
         return (struct parcel){ NULL, 0 };
     return (struct parcel){ (char *)net_row_squares(exec, b, node), sizeof(struct exact_sum) };
 }
@@ -152,16 +152,18 @@ static struct parcel place_of_squares(const struct net *net, const struct net_ta
     const struct exec *exec = net->exec;
     const int b = (int)which / SQUARES, before = SQUARES * exec->layout.buckets.count;
     const bool early = t->number == exec->program->norm,
-               late = exec->layout.clips && exec->layout.directs;
+               late = exec->layout.facts.rule.clips && exec->layout.facts.rule.directs;
 
     if (which >= before)
         return place_of_row_squares(net, (int)which - before, node);
     if (exec->config.compress.codec) /* every node has all of them */
         return (struct parcel){ NULL, 0 };
     double *const arrays[SQUARES] = {
-        early && (exec->layout.clips || !exec->layout.directs) ? exec->norms.gradients : NULL,
-        early && exec->layout.adapts ? exec->norms.params : NULL,
-        exec->layout.directs && early != late ? exec->norms.moves : NULL,
+        early && (exec->layout.facts.rule.clips || !exec->layout.facts.rule.directs)
+            ? exec->norms.gradients
+            : NULL,
+        early && exec->layout.facts.rule.adapts ? exec->norms.params : NULL,
+        exec->layout.facts.rule.directs && early != late ? exec->norms.moves : NULL,
     };
     double *array = arrays[which % SQUARES];
     int64_t begin, end;
@@ -206,7 +208,7 @@ const struct net_row net_norm = {
 
 static bool is_record(const struct exec *exec, const struct task *task)
 {
-    return task->bucket >= 0 && bucket_is_gathered(exec, task->bucket);
+    return task->bucket >= 0 && bucket_is_gathered(&exec->layout, task->bucket);
 }
 
 static struct net_most most_records(const struct net *net, const struct task *task)

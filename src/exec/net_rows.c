@@ -115,7 +115,7 @@ enum status net_rows_create(struct net *net)
         return STATUS_OK;
     TRY(mem_alloc((size_t)buckets + 1, sizeof(struct net_rows *), &net->served));
     for (int b = 0; b < buckets; b++) {
-        if (bucket_is_served(net->exec, b))
+        if (bucket_is_served(&net->exec->layout, b))
             TRY(create_rows(net, b));
     }
     return STATUS_OK;
@@ -268,7 +268,7 @@ static enum status finish_push(struct net *net, struct net_task *t)
 
 static bool is_served(const struct exec *exec, const struct task *task)
 {
-    return task->bucket >= 0 && bucket_is_served(exec, task->bucket);
+    return task->bucket >= 0 && bucket_is_served(&exec->layout, task->bucket);
 }
 
 /* A count, and two messages for each packet. */

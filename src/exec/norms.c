@@ -77,7 +77,7 @@ enum status norms_create(struct exec *exec)
     TRY(mem_alloc(2 * (size_t)exec->model.total + 1, sizeof(double), &norms->of_others));
     for (int b = 0; b < exec->layout.buckets.count; b++) {
         const bool has_none =
-            exec->layout.updates[b].is_average || exec->layout.row_sums[b].is_used;
+            exec->layout.updates[b].is_average || bucket_is_table(&exec->layout, b);
         for (int p = 0; p < exec->model.count && !has_none; p++) {
             const struct value *value = exec->model.params[p];
             if (plan_bucket_of(value->flat) == b)
@@ -180,9 +180,9 @@ void norms_keep(struct exec *exec, const struct stretch *stretch, const float *s
 
     for (size_t i = 0; i < stretch->count; i++)
         kept[i] = sum[i];
-    if (exec->layout.adapts)
+    if (exec->layout.facts.rule.adapts)
         take_squares(exec, stretch, exec->memory.param, exec->norms.params);
-    if (exec->layout.directs && !exec->layout.clips)
+    if (exec->layout.facts.rule.directs && !exec->layout.facts.rule.clips)
         norms_direct(exec, stretch, numbers);
     else
         take_squares(exec, stretch, exec->memory.sum, exec->norms.gradients);
@@ -207,7 +207,7 @@ static double squares_of(const struct exec *exec, const double *squares, int par
     const int b = plan_bucket_of(exec->model.params[param]->flat);
     double sum = 0;
 
-    if (exec->layout.row_sums[b].is_used)
+    if (bucket_is_table(&exec->layout, b))
         return squares_of_rows(exec, b);
 
     for (int64_t i = norms->of_param[param];
@@ -266,7 +266,7 @@ static float trust_of(const struct exec *exec, int param, const struct attrs *at
         return 1;
     const double weight = norm_of(exec, norms->params, param);
     double moves = 0, trust = 1;
-    if (exec->layout.directs) {
+    if (exec->layout.facts.rule.directs) {
         moves = norm_of(exec, norms->moves, param);
     } else {
         moves = (double)numbers->scale * norm_of(exec, norms->gradients, param);

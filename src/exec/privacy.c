@@ -34,7 +34,7 @@ enum status privacy_check(const struct exec *exec)
                 STATUS_UNSUPPORTED,
                 "the model has running averages of batches, which would show single samples: "
                 "take one without batch norm");
-        if (exec->layout.factored[b].is_used || exec->layout.row_sums[b].is_used)
+        if (bucket_is_factored(&exec->layout, b) || bucket_is_table(&exec->layout, b))
             return FAIL(STATUS_UNSUPPORTED,
                         "gradients of single samples must be dense and not made from factors");
     }

@@ -45,7 +45,7 @@ static const float *draw_to_anchor(const struct exec *exec, const float *gradien
     const float *shift = exec->memory.shift + at;
 
     for (size_t i = 0; i < count; i++)
-        out[i] = gradient[i] + exec->layout.mu * (param[i] - anchor[i]) + shift[i];
+        out[i] = gradient[i] + exec->layout.facts.rule.mu * (param[i] - anchor[i]) + shift[i];
     return out;
 }
 
@@ -57,7 +57,7 @@ static void update_stretch(const struct exec *exec, int b, const float *gradient
 
     if (exec->memory.kept)
         memcpy(exec->memory.kept + at, gradient, count * sizeof *gradient);
-    if (exec->layout.anchors && !update->is_average) {
+    if (exec->layout.facts.rule.anchors && !update->is_average) {
         BUG_ON(count > TREE_STRETCH); /* neither factors nor rows */
         gradient = draw_to_anchor(exec, gradient, at, count, drawn);
     }
@@ -121,7 +121,7 @@ static void do_kept_stretch(const struct work *work, const struct stretch *stret
 
     if (work->what == DIRECT && !is_average)
         norms_direct(exec, stretch, &work->numbers);
-    else if (work->what == UPDATE && exec->layout.adapts && !is_average)
+    else if (work->what == UPDATE && exec->layout.facts.rule.adapts && !is_average)
         norms_update(exec, stretch, trusted, &work->numbers);
     else if (work->what == UPDATE)
         update_stretch(exec, work->bucket, exec->memory.sum + stretch->at, stretch->at,
@@ -229,7 +229,7 @@ size_t reduce_scratch(const struct lane *lane)
 
     for (int b = 0; b < exec->layout.buckets.count; b++) {
         const struct width width = width_of(lane, b);
-        if (!exec->layout.factored[b].is_used || width.count == 0)
+        if (!bucket_is_factored(&exec->layout, b) || width.count == 0)
             continue;
         const size_t bytes = factored_scratch(exec, &exec->layout.factored[b], width);
         most = bytes > most ? bytes : most;
@@ -419,9 +419,9 @@ void reduce_bucket(struct lane *lane, int b, enum reduce_what what,
 {
     const struct exec *exec = lane->exec;
 
-    if (exec->layout.row_sums[b].is_used) {
+    if (bucket_is_table(&exec->layout, b)) {
         work_on_table(lane, b, what, numbers);
-    } else if (exec->layout.factored[b].is_used) {
+    } else if (bucket_is_factored(&exec->layout, b)) {
         struct work work = { .lane = lane,
                              .bucket = b,
                              .s = stretches_of(exec, b),
@@ -527,9 +527,9 @@ int64_t reduce_bytes(const struct exec *exec, int b)
 
     if (exec->topology.ranks == 1 || exec->topology.nodes > 1) /* of several nodes net counts */
         return 0;
-    if (exec->layout.factored[b].is_used) {
+    if (bucket_is_factored(&exec->layout, b)) {
         floats = floats_of_factors(exec, &exec->layout.factored[b]);
-    } else if (exec->layout.row_sums[b].is_used) {
+    } else if (bucket_is_table(&exec->layout, b)) {
         floats = floats_of_rows(exec, b);
     } else { /* their partial sums of what it updates, and what they update */
         const int64_t own = elements_of_rank(exec, s);

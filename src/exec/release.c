@@ -39,7 +39,7 @@ void release_announced(struct lane *lane, int b)
 {
     const struct exec *exec = lane->exec;
 
-    if (!exec->releases || bucket_is_gathered(exec, b))
+    if (!exec->releases || bucket_is_gathered(&exec->layout, b))
         return;
     lane->unreleased |= UINT64_C(1) << b;
     lane->summed_when[b] = exec_target(exec, exec->program->summed[b], exec->now.steps);

@@ -52,7 +52,7 @@ enum status remote_create(struct exec *exec)
         remote->sums[i].node = nodes[i];
     remote->is_direct = n_parts == remote->n_sums;
     for (int b = 0; b < exec->layout.buckets.count; b++) {
-        if (exec->layout.row_sums[b].is_used)
+        if (bucket_is_table(&exec->layout, b))
             TRY(mem_alloc((size_t)(remote->n_sums * rows_threads(exec)),
                           sizeof *remote->ranges[b], &remote->ranges[b]));
     }
@@ -112,7 +112,7 @@ static enum status give(struct exec *exec, int b)
 {
     const struct exec_remote *to = exec->config.remote;
 
-    return exec->layout.row_sums[b].is_used ? give_rows(exec, b) : to->give(to->arg, b);
+    return bucket_is_table(&exec->layout, b) ? give_rows(exec, b) : to->give(to->arg, b);
 }
 
 enum status remote_arrive(struct lane *lane, int b)

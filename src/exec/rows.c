@@ -52,18 +52,16 @@ static struct list list_of(const struct exec *exec, const struct row_sum *r, int
                           (const float *)(record + r->dy) };
 }
 
-enum status rows_find(struct exec *exec, const struct node *node)
+enum status rows_find(struct exec *exec, int b)
 {
-    const int b = node->attrs.bucket;
+    const struct node *node = exec->layout.facts.buckets[b].sum;
     struct row_sum *r = &exec->layout.row_sums[b];
 
-    r->is_used = true;
-    r->is_served = node->attrs.served && exec->topology.nodes > 1;
     r->rows = node->attrs.rows;
     r->width = node->in[2]->shape.dim[node->in[2]->shape.rank - 1];
     if (exec->layout.largest) {
-        const struct shape *dy = &exec->layout.largest[exec_source_of(node->in[2])->id];
-        r->most = shape_count(&exec->layout.largest[exec_source_of(node->in[0])->id]) / 2;
+        const struct shape *dy = &exec->layout.largest[facts_source(node->in[2])->id];
+        r->most = shape_count(&exec->layout.largest[facts_source(node->in[0])->id]) / 2;
         r->is_near = exec->topology.shards * shape_count(dy) <= NEAR_FLOATS;
     }
     TRY(exec_place_factor(exec, node->in[0], b, &r->order));
@@ -223,7 +221,7 @@ size_t rows_scratch(const struct exec *exec)
     size_t most = 0;
 
     for (int b = 0; b < exec->layout.buckets.count; b++) {
-        if (exec->layout.row_sums[b].is_used && row_floats(&exec->layout.row_sums[b]) > most)
+        if (bucket_is_table(&exec->layout, b) && row_floats(&exec->layout.row_sums[b]) > most)
             most = row_floats(&exec->layout.row_sums[b]);
     }
     return most == 0 ? 0 : TREE_DEPTH * most * sizeof(float) + shards * ROOM_BYTES;

@@ -37,8 +37,9 @@ static enum status scale_numbers(struct lane *lane)
 {
     struct exec *exec = lane->exec;
 
-    return exec->layout.clips ? reduce_clip_scale(exec, exec->now.steps, &lane->numbers.scale)
-                              : STATUS_OK;
+    return exec->layout.facts.rule.clips
+               ? reduce_clip_scale(exec, exec->now.steps, &lane->numbers.scale)
+               : STATUS_OK;
 }
 
 static enum status run_direction(struct lane *lane, const struct task *task)

@@ -464,7 +464,7 @@ enum status talk_create(struct exec *exec)
     if (transport_size(transport) > TALK_RANKS)
         return FAIL(STATUS_USAGE, "tp=%d: at most %d ranks share layers",
                     transport_size(transport), TALK_RANKS);
-    if (exec->layout.adapts)
+    if (exec->layout.facts.rule.adapts)
         return FAIL(STATUS_UNSUPPORTED, "norms of parameters that are cut are on no rank");
     exec->tensor_tags = transport_new_tags(transport, (uint32_t)exec->topology.n_lanes);
     transport_set_waiters(transport, exec->topology.n_lanes);

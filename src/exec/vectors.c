@@ -6,6 +6,7 @@
 #include "exec/plan.h"
 #include "graph/op.h"
 #include "pass/pass.h"
+#include "sched/facts.h"
 
 /* A table's bucket: its gradient has the rows that occur. */
 static void read_rows(const struct node *node, struct bucket *out)
@@ -22,24 +23,23 @@ enum status vectors_read(const struct graph *train, const struct optim_config *o
 {
     struct vectors vectors = { .count = pass_bucket_count(train),
                                .n_states = optim_states(optim) };
+    struct step_facts facts;
     int n_updates = 0;
 
-    for (int b = 0; b < vectors.count; b++)
+    TRY(facts_read(train, &(struct facts_job){ .nodes = 1, .ranks = 1 }, &facts));
+    for (int b = 0; b < vectors.count; b++) {
+        const struct bucket_facts *of = &facts.buckets[b];
+        struct bucket *bucket = &vectors.buckets[b];
+
         vectors.begin[b + 1] =
             vectors.begin[b] + shape_count(&pass_bucket_value(train, b, "param")->shape);
-    for (int n = 0; n < graph_node_count(train); n++) {
-        const struct node *node = graph_node(train, n);
-        struct bucket *bucket = &vectors.buckets[node->attrs.bucket];
-
-        if (node->op->split[0] != SPLIT_WHOLE)
+        if (of->kind == BUCKET_ROWS)
+            read_rows(of->sum, bucket);
+        if (!of->update)
             continue;
-        if (node->op == &op_row_sum)
-            read_rows(node, bucket);
-        if (!kernel_update_find(node->op->name))
-            continue;
-        bucket->kernel = kernel_update_find(node->op->name);
-        bucket->attrs = node->attrs;
-        bucket->is_average = node->op == &op_average_update;
+        bucket->kernel = kernel_update_find(of->update->op->name);
+        bucket->attrs = of->update->attrs;
+        bucket->is_average = of->is_average;
         n_updates++;
     }
     if (n_updates != vectors.count)

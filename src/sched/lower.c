@@ -27,15 +27,26 @@ enum { ALL = -1 }; /* of rails: every one */
 
 static bool uses_norms(const struct lowering *l)
 {
-    return l->clips || l->adapts;
+    return l->facts.rule.clips || l->facts.rule.adapts;
 }
 
 static bool is_compressed(const struct lowering *l, int b)
 {
-    const struct bucket_facts *f = &l->facts[b];
+    const struct bucket_facts *bucket = &l->facts.buckets[b];
 
-    return l->config->topology.nodes > 1 && l->config->compresses && !f->is_factored &&
-           !f->is_rows && !f->is_served && !f->is_average;
+    return l->config->topology.nodes > 1 && l->config->compresses &&
+           bucket->kind == BUCKET_DENSE && !bucket->is_average;
+}
+
+static bool is_served(const struct lowering *l, int b)
+{
+    return l->facts.buckets[b].kind == BUCKET_SERVED;
+}
+
+/* Does each node hold its part of the bucket's parameters alone, but while they are read? */
+static bool is_held(const struct lowering *l, int b)
+{
+    return l->config->topology.nodes > 1 && l->facts.buckets[b].is_held;
 }
 
 /* Squares of a bucket's gradient or parameters (index 0), or of its direction (1). */
@@ -61,7 +72,7 @@ static enum partition partition_of(const struct task *task)
 static void lower_unshard(struct lowering *l)
 {
     for (int b = 0; b < l->program->n_buckets; b++) {
-        if (!l->facts[b].is_held)
+        if (!is_held(l, b))
             continue;
         struct task *task = lower_add(l, TASK_UNSHARD, MEDIUM_MESSAGES, PLACE_NET, b);
         task->note = "as often as it is read";
@@ -82,9 +93,9 @@ static bool is_of_lane_rows(const struct lowering *l, const struct task *task)
 static void keep_sum(const struct lowering *l, struct task *task, int b)
 {
     lower_writes_own(task, MEMORY_SUM, b, partition_of(task));
-    if (l->adapts) /* squares of parameters */
+    if (l->facts.rule.adapts) /* squares of parameters */
         lower_reads_own(task, MEMORY_PARAM, b, partition_of(task));
-    if (l->directs && !l->clips) /* the direction is what is kept */
+    if (l->facts.rule.directs && !l->facts.rule.clips) /* the direction is what is kept */
         lower_writes_own(task, MEMORY_STATE, b, partition_of(task));
     if (uses_norms(l))
         writes_squares(task, is_of_lane_rows(l, task) ? 2 : 0, partition_of(task));
@@ -93,10 +104,10 @@ static void keep_sum(const struct lowering *l, struct task *task, int b)
 /* One machine, or what every machine does for itself: lanes sum what all lanes made. */
 static void sum_on_lanes(struct lowering *l, int b)
 {
-    const struct bucket_facts *f = &l->facts[b];
-    const enum task_kind kind = f->is_factored ? TASK_SUM_FACTORS
-                                : f->is_rows   ? TASK_SUM_ROWS
-                                               : TASK_REDUCE_SCATTER;
+    const enum bucket_kind bucket = l->facts.buckets[b].kind;
+    const enum task_kind kind = bucket == BUCKET_FACTORS ? TASK_SUM_FACTORS
+                                : bucket == BUCKET_ROWS  ? TASK_SUM_ROWS
+                                                         : TASK_REDUCE_SCATTER;
     struct task *task = lower_add(l, kind, MEDIUM_SHARED, PLACE_LANE_SYNC, b);
 
     lower_reads_all(task, lower_is_gathered(l, b) ? MEMORY_RECORD : MEMORY_GRADIENT, b);
@@ -116,7 +127,7 @@ static void gather_records(struct lowering *l, int b)
 {
     struct task *task = lower_add(l, TASK_ALL_GATHER, MEDIUM_MESSAGES, PLACE_NET, b);
 
-    task->note = l->facts[b].is_factored ? "factors" : "sparse rows";
+    task->note = l->facts.buckets[b].kind == BUCKET_FACTORS ? "factors" : "sparse rows";
     lower_give_to_rail(task, 0);
     lower_touch(task, MEMORY_RECORD, b, REACH_ALL, PARTITION_RAIL, true);
     l->program->ready[b] = lower_number(l, task);
@@ -125,18 +136,18 @@ static void gather_records(struct lowering *l, int b)
 /* Partial sums of nodes go to the rail that owns a part, or compressed to all, or rows to owners. */
 static void sum_on_net(struct lowering *l, int b)
 {
-    const bool is_served = l->facts[b].is_served;
-    const enum task_kind kind = is_served             ? TASK_PUSH
+    const bool pushes = is_served(l, b);
+    const enum task_kind kind = pushes                ? TASK_PUSH
                                 : is_compressed(l, b) ? TASK_ALL_REDUCE
                                                       : TASK_REDUCE_SCATTER;
     struct task *task = lower_add(l, kind, MEDIUM_MESSAGES, PLACE_NET, b);
 
-    if (is_served)
+    if (pushes)
         lower_give_to_rail(task, 0);
     else if (is_compressed(l, b))
         lower_give_to_rail(task, b % l->config->topology.rails);
-    task->note = is_served ? "sparse rows" : is_compressed(l, b) ? "compressed" : NULL;
-    lower_reads_all(task, is_served ? MEMORY_RECORD : MEMORY_GRADIENT, b);
+    task->note = pushes ? "sparse rows" : is_compressed(l, b) ? "compressed" : NULL;
+    lower_reads_all(task, pushes ? MEMORY_RECORD : MEMORY_GRADIENT, b);
     lower_writes_own(task, MEMORY_SENDS, b, PARTITION_RAIL);
     keep_sum(l, task, b);
 }
@@ -177,7 +188,7 @@ static bool is_on_net(const struct lowering *l, int b)
 /* The rail that a bucket's tasks belong to; ALL: every rail has its own part. */
 static int rail_of(const struct lowering *l, int b)
 {
-    if (l->facts[b].is_served)
+    if (is_served(l, b))
         return 0;
     return is_compressed(l, b) ? b % l->config->topology.rails : ALL;
 }
@@ -212,7 +223,7 @@ static void lower_update(struct lowering *l, int b)
     lower_writes_own(task, MEMORY_STATE, b, by);
     if (uses_norms(l))
         lower_reads_all(task, MEMORY_SQUARES, 0);
-    if (uses_norms(l) && l->directs)
+    if (uses_norms(l) && l->facts.rule.directs)
         lower_reads_all(task, MEMORY_SQUARES, 1);
     if (uses_norms(l) && l->config->topology.nodes > 1 && lanes_keep(l))
         lower_reads_all(task, MEMORY_SQUARES, 2);
@@ -221,17 +232,16 @@ static void lower_update(struct lowering *l, int b)
 /* Updated parts go to all. In shared memory that is the wait for the update, and no more. */
 static void lower_all_gather(struct lowering *l, int b)
 {
-    struct task *task =
-        add_update_task(l, l->facts[b].is_served ? TASK_PULL : TASK_ALL_GATHER, b);
+    struct task *task = add_update_task(l, is_served(l, b) ? TASK_PULL : TASK_ALL_GATHER, b);
 
     if (task->place == PLACE_NET) {
         task->medium = MEDIUM_MESSAGES;
-        if (is_compressed(l, b) || l->facts[b].is_held)
+        if (is_compressed(l, b) || is_held(l, b))
             task->note = "no bytes";
         lower_writes_own(task, MEMORY_PARAM, b, PARTITION_RAIL);
         /* It ends when the sends of gradients are over, too. */
         lower_reads_own(task, MEMORY_SENDS, b, PARTITION_RAIL);
-        lower_reads_all(task, l->facts[b].is_served ? MEMORY_RECORD : MEMORY_GRADIENT, b);
+        lower_reads_all(task, is_served(l, b) ? MEMORY_RECORD : MEMORY_GRADIENT, b);
     }
     l->program->fresh[b] = lower_number(l, task);
 }
@@ -290,7 +300,7 @@ static void lower_sums_and_updates(struct lowering *l)
     if (!by_norms)
         return;
     l->program->norm = lower_norm(l, 0);
-    if (l->clips && l->directs) {
+    if (l->facts.rule.clips && l->facts.rule.directs) {
         for (int b = 0; b < buckets; b++)
             lower_direction(l, b);
         l->program->direction_norm = lower_norm(l, 1);

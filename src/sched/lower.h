@@ -31,8 +31,4 @@ struct lower_config {
 MUST_CHECK enum status program_lower(const struct graph *graph,
                                      const struct lower_config *config, struct program **out);
 
-/* The linear layer of a factored bucket whose columns belong to lanes on one node: it reads the samples,
- * so its input needs no gradient, and nothing else reads its weight. NULL: there is none. */
-const struct node *lower_column_layer(const struct graph *graph, int bucket);
-
 #endif /* SCHED_LOWER_H */

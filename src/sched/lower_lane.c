@@ -17,7 +17,7 @@ enum record_part { RECORD_SAMPLES, RECORD_COLUMNS };
 
 static bool is_record(const struct lowering *l, int b)
 {
-    return lower_is_gathered(l, b) || l->facts[b].is_served;
+    return lower_is_gathered(l, b) || l->facts.buckets[b].kind == BUCKET_SERVED;
 }
 
 /* The gather whose tables a node reads; -1: none. */
@@ -54,11 +54,11 @@ static enum task_medium medium_of(const struct lowering *l, enum task_kind kind)
 static void touch_buckets(const struct lowering *l, struct task *task, int first, int end)
 {
     for (int b = 0; b < l->program->n_buckets; b++) {
-        const struct bucket_facts *f = &l->facts[b];
+        const struct bucket_use *f = &l->uses[b];
         const bool is_first = f->first >= first && f->first < end;
         if (is_first)
             lower_reads_all(task, MEMORY_PARAM, b);
-        if (is_first && f->has_columns) {
+        if (is_first && l->facts.buckets[b].columns) {
             lower_reads_own(task, MEMORY_RECORD, b, PARTITION_LANE);
             task->accesses[task->n_accesses - 1].part = RECORD_COLUMNS;
         }
@@ -90,11 +90,11 @@ static void touch_rest(struct lowering *l, struct task *task, int first, int end
 static void add_pulls(struct lowering *l, int first, int end, bool is_once)
 {
     for (int b = 0; l->config->gives && b < l->program->n_buckets; b++) {
-        if (l->facts[b].first < first || l->facts[b].first >= end)
+        if (l->uses[b].first < first || l->uses[b].first >= end)
             continue;
         struct task *task = lower_add(l, TASK_PULL, MEDIUM_SERVER, PLACE_LANE, b);
         task->is_once = is_once;
-        task->segment = lower_segment(l, graph_node(l->graph, l->facts[b].first));
+        task->segment = lower_segment(l, graph_node(l->graph, l->uses[b].first));
         lower_reads_all(task, MEMORY_PARAM, b);
         l->program->fresh[b] = lower_number(l, task);
     }
@@ -123,7 +123,7 @@ static void add_copy(struct lowering *l)
     struct task *task = NULL;
 
     for (int b = 0; b < l->program->n_buckets; b++) {
-        if (!l->facts[b].copies_input)
+        if (!l->uses[b].copies_input)
             continue;
         if (!task)
             task = lower_add(l, TASK_COPY, MEDIUM_NONE, PLACE_LANE, -1);
@@ -165,7 +165,7 @@ static void lower_once(struct lowering *l)
 {
     add_copy(l);
     for (int b = 0; b < l->program->n_buckets; b++) {
-        if (l->facts[b].has_columns)
+        if (l->facts.buckets[b].columns)
             add_columns(l, b);
     }
     add_once_moves(l, TASK_SEND);
@@ -214,7 +214,7 @@ static void add_gather(struct lowering *l, int g)
 static void add_accumulates(struct lowering *l, int n, int segment)
 {
     for (int b = 0; b < l->program->n_buckets; b++) {
-        if (l->facts[b].last == n)
+        if (l->uses[b].last == n)
             add_accumulate(l, b, segment);
     }
 }
@@ -222,7 +222,7 @@ static void add_accumulates(struct lowering *l, int n, int segment)
 static bool is_final_after(const struct lowering *l, int n)
 {
     for (int b = 0; b < l->program->n_buckets; b++) {
-        if (l->facts[b].last == n)
+        if (l->uses[b].last == n)
             return true;
     }
     return false;
@@ -234,7 +234,7 @@ static bool ends_before(const struct lowering *l, int begin, int n)
     const struct node *node = graph_node(l->graph, n);
 
     for (int b = 0; b < l->program->n_buckets; b++) {
-        const struct bucket_facts *f = &l->facts[b];
+        const struct bucket_use *f = &l->uses[b];
         if (f->first == n || (f->first_write == n && l->config->releases))
             return true;
     }

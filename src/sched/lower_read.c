@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* lower_read.c - what the graph of a step says of each bucket, of norms and of batch statistics. */
+/* lower_read.c - which nodes of a graph use each bucket, make losses and exchange batch statistics. */
 #include "base/mem.h"
 #include "graph/op.h"
 #include "sched/lowering.h"
@@ -9,13 +9,6 @@ bool lower_is_of_shards(const struct lowering *l, const struct node *node)
     return node->op->split[0] != SPLIT_WHOLE && !node->op->is_view &&
            pass_is_local(&l->config->pipeline, node->stage) && node->op != &op_all_gather &&
            (node->phase < PHASE_REDUCE || node->op == &op_rows_sort);
-}
-
-const struct value *lower_source(const struct value *value)
-{
-    while (value->maker && (value->maker->op->is_view || value->maker->op == &op_all_gather))
-        value = value->maker->in[0];
-    return value;
 }
 
 /* The bucket that a value lies in, as parameter or gradient; -1: none. */
@@ -38,14 +31,14 @@ static enum status read_buckets(struct lowering *l)
             if (flats[i])
                 l->bucket_of[flats[i]->id] = b;
         }
-        l->facts[b].first = l->facts[b].last = l->facts[b].first_write = -1;
+        l->uses[b].first = l->uses[b].last = l->uses[b].first_write = -1;
     }
     return STATUS_OK;
 }
 
 static void touch_bucket(struct lowering *l, int b, int node)
 {
-    struct bucket_facts *f = &l->facts[b];
+    struct bucket_use *f = &l->uses[b];
 
     f->first = f->first < 0 || node < f->first ? node : f->first;
     f->last = node > f->last ? node : f->last;
@@ -54,7 +47,7 @@ static void touch_bucket(struct lowering *l, int b, int node)
 /* The node writes the bucket's gradient, or its record. */
 static void write_bucket(struct lowering *l, int b, int node)
 {
-    struct bucket_facts *f = &l->facts[b];
+    struct bucket_use *f = &l->uses[b];
 
     touch_bucket(l, b, node);
     f->first_write = f->first_write < 0 || node < f->first_write ? node : f->first_write;
@@ -81,74 +74,28 @@ static void read_sources(struct lowering *l, const struct node *sum)
     const int b = sum->attrs.bucket;
 
     for (int i = 0; i < sum->n_in; i++) {
-        const struct value *source = lower_source(sum->in[i]);
+        const struct value *source = facts_source(sum->in[i]);
         const int n = node_at(l, source->maker);
         if (n >= 0)
             write_bucket(l, b, n);
-        l->facts[b].copies_input |= source == samples_of(l->graph);
+        l->uses[b].copies_input |= source == samples_of(l->graph);
     }
 }
 
-/* How often nodes that shards run read a value. */
-static int reads_of(const struct graph *graph, const struct value *value)
+/* A loss, or a count of labels met, is what nodes that sum other values than buckets read. */
+static void read_loss(struct lowering *l, const struct node *node)
 {
-    int reads = 0;
+    const bool is_loss = node->op == &op_shard_sum && node->in[0]->kind != VALUE_FLAT;
+    const int n = is_loss ? node_at(l, node->in[0]->maker) : -1;
 
-    for (int n = 0; n < graph_node_count(graph); n++) {
-        const struct node *node = graph_node(graph, n);
-        for (int i = 0; i < node->n_in && node->op->split[0] != SPLIT_WHOLE; i++)
-            reads += node->in[i] == value;
-    }
-    return reads;
-}
-
-const struct node *lower_column_layer(const struct graph *graph, int bucket)
-{
-    const struct value *flat = pass_bucket_value(graph, bucket, "param");
-
-    for (int n = 0; n < graph_node_count(graph); n++) {
-        const struct node *node = graph_node(graph, n);
-        if (node->op == &op_linear && node->in[1]->flat && node->in[1]->flat == flat &&
-            lower_source(node->in[0]) == samples_of(graph) && reads_of(graph, node->in[1]) == 1)
-            return node;
-    }
-    return NULL;
-}
-
-static void read_whole_node(struct lowering *l, const struct node *node)
-{
-    struct bucket_facts *f = &l->facts[node->attrs.bucket];
-
-    if (node->op == &op_factor_sum) {
-        f->is_factored = true;
-        read_sources(l, node);
-        f->has_columns = l->config->topology.nodes == 1 &&
-                         lower_column_layer(l->graph, node->attrs.bucket) != NULL;
-    } else if (node->op == &op_row_sum) {
-        f->is_served = node->attrs.served && !l->config->gives;
-        f->is_rows = !f->is_served;
-        read_sources(l, node);
-    } else if (node->op == &op_all_gather && node->phase < PHASE_REDUCE) {
-        f->is_held = l->config->topology.nodes > 1;
-    } else if (node->op == &op_clip_norm) {
-        l->clips = !l->config->gives; /* else servers clip */
-    } else if (node->op == &op_trust_ratio) {
-        l->adapts = true;
-    } else if (node->op == &op_lamb_direction) {
-        l->directs = true;
-    } else if (node->op == &op_average_update) {
-        f->is_average = true;
-    } else if (node->op == &op_shard_sum && node->in[0]->kind != VALUE_FLAT) {
-        const int n = node_at(l, node->in[0]->maker);
-        if (n >= 0)
-            l->makes_loss[n] = true;
-    }
+    if (n >= 0)
+        l->makes_loss[n] = true;
 }
 
 static void read_shard_node(struct lowering *l, const struct node *node, int n)
 {
     for (int i = 0; i < node->n_in; i++) {
-        const struct value *in = lower_source(node->in[i]);
+        const struct value *in = facts_source(node->in[i]);
         const int b = in->kind == VALUE_PARAM ? bucket_at(l, in) : -1;
         if (b >= 0)
             touch_bucket(l, b, n);
@@ -198,7 +145,7 @@ static void delay_buckets(struct lowering *l)
     const struct lower_config *config = l->config;
 
     for (int b = 0; b < l->program->n_buckets; b++) {
-        struct bucket_facts *f = &l->facts[b];
+        struct bucket_use *f = &l->uses[b];
         if (f->last < 0)
             continue;
         if (config->clips_samples)
@@ -223,8 +170,14 @@ static enum status make_room(struct lowering *l, size_t nodes)
 enum status lower_read(struct lowering *l)
 {
     const int count = graph_node_count(l->graph);
+    const struct lower_topology *topology = &l->config->topology;
+    const struct facts_job job = { .nodes = topology->nodes,
+                                   .ranks = topology->nodes * topology->node_ranks,
+                                   .has_servers = l->config->gives,
+                                   .has_steps = l->config->has_steps };
     int gathers = 0;
 
+    TRY(facts_read(l->graph, &job, &l->facts));
     TRY(read_buckets(l));
     TRY(make_room(l, (size_t)count));
     for (int n = 0; n < count; n++) {
@@ -237,7 +190,11 @@ enum status lower_read(struct lowering *l)
     for (int n = 0; n < count; n++) {
         const struct node *node = graph_node(l->graph, n);
         if (node->op->split[0] == SPLIT_WHOLE)
-            read_whole_node(l, node);
+            read_loss(l, node);
+    }
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        if (l->facts.buckets[b].sum)
+            read_sources(l, l->facts.buckets[b].sum);
     }
     delay_buckets(l);
     l->program->n_gathers = gathers;

@@ -6,7 +6,7 @@
 /* Is the bucket's sum made from records of all shards? */
 bool lower_is_gathered(const struct lowering *l, int b)
 {
-    return l->facts[b].is_factored || l->facts[b].is_rows;
+    return facts_is_gathered(&l->facts, b);
 }
 
 /* Adds a task whose members are all lanes of the node; the caller changes that where it is not so. */

@@ -3,13 +3,12 @@
 #ifndef SCHED_LOWERING_H
 #define SCHED_LOWERING_H
 
+#include "sched/facts.h"
 #include "sched/lower.h"
 
-/* What the graph says of a bucket. */
-struct bucket_facts {
-    bool is_factored, is_rows, is_served, is_average, is_held;
+/* Which nodes use a bucket. */
+struct bucket_use {
     bool copies_input; /* samples are a factor of its gradient */
-    bool has_columns;  /* each lane computes some columns of its layer */
     int first, last;   /* nodes that touch it, of those that shards run; -1: none */
     int first_write;   /* of its gradient, or of its records */
 };
@@ -21,8 +20,8 @@ struct lowering {
     struct program *program;
     int capacity;
     int *bucket_of; /* of each value that is flat; -1: of none */
-    struct bucket_facts facts[GRAPH_NODE_IN];
-    bool clips, adapts, directs;
+    struct step_facts facts;
+    struct bucket_use uses[GRAPH_NODE_IN];
     bool has_computed; /* there is a computation already */
     int *gather_of;    /* of each node that gathers tables: its number; -1: it is none */
     int *table_of;     /* of each node that makes a table: the gather's number; else -1 */
@@ -47,9 +46,8 @@ bool lower_is_gathered(const struct lowering *l, int b);
 
 /* lower_read.c: fills what the graph says. */
 MUST_CHECK enum status lower_read(struct lowering *l);
-/* Is the node one that this rank's shards run? The value behind views and gathers of parameters. */
+/* Is the node one that this rank's shards run? */
 bool lower_is_of_shards(const struct lowering *l, const struct node *node);
-const struct value *lower_source(const struct value *value);
 /* Which segment of a pipeline a node belongs to; 0 without one. */
 int lower_segment(const struct lowering *l, const struct node *node);
 

@@ -19,6 +19,7 @@
 
 #include "base/mem.h"
 #include "graph/op.h"
+#include "sched/facts.h"
 #include "sched/lower.h"
 
 enum { STEPS = 5 };
@@ -74,7 +75,7 @@ struct walk {
 /* The layer whose columns lanes make together, of a task TASK_COLUMNS. */
 static int joint_node(const struct walk *w, const struct task *task)
 {
-    const struct node *layer = lower_column_layer(w->config->graph, task->bucket);
+    const struct node *layer = facts_column_layer(w->config->graph, task->bucket);
 
     for (int n = 0; n < graph_node_count(w->config->graph); n++) {
         if (graph_node(w->config->graph, n) == layer)

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* remote.h - sums of gradients that go to servers. Private to exec/.
+ * Called by lanes.
+ */
+#ifndef EXEC_REMOTE_H
+#define EXEC_REMOTE_H
+
+#include <stdatomic.h>
+
+#include "exec/exec.h"
+#include "graph/graph.h"
+#include "kernel/tree.h"
+
+struct lane;
+
+/* What of the rows that occur one thread has put together for servers. */
+struct row_range {
+    int64_t at, count; /* rows, from the sum's first */
+};
+
+/* What goes to servers. */
+struct remote {
+    int n_sums;
+    struct tree_part sums[2 * TREE_DEPTH];
+    bool is_direct;              /* the sums are the lanes' partial sums themselves */
+    float *data[2 * TREE_DEPTH]; /* else: where they are put together */
+    int32_t *ids[GRAPH_NODE_IN]; /* of each table: of each shard its most, and their rows */
+    float *rows[GRAPH_NODE_IN];
+    struct row_range *ranges[GRAPH_NODE_IN]; /* of each sum, of each thread */
+    _Atomic uint32_t arrived[GRAPH_NODE_IN]; /* lanes, since creation */
+};
+
+/* Makes what is needed to give sums to servers, when lanes have their rows. */
+MUST_CHECK enum status remote_create(struct exec *exec);
+void remote_destroy(struct exec *exec);
+/* The parts that lanes hold have their places. */
+void remote_start(struct exec *exec);
+/* Puts the sums of [at, at + count) together. */
+void remote_sum(struct exec *exec, size_t at, size_t count, float *scratch);
+/* This lane has done what it does for bucket b; the last one gives it. */
+MUST_CHECK enum status remote_arrive(struct lane *lane, int b);
+/* Waits for the bucket's parameters. */
+MUST_CHECK enum status remote_await(struct lane *lane, int b);
+
+#endif /* EXEC_REMOTE_H */

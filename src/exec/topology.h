@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* topology.h - which ranks, lanes and shards the job has, and which of them are this rank's.
+ * Private to exec/. Constant after creation: any thread reads it.
+ */
+#ifndef EXEC_TOPOLOGY_H
+#define EXEC_TOPOLOGY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "graph/graph.h"
+
+struct exec;
+
+/* The ranks, lanes and shards of the job, and this rank's place among them. Constant after creation. */
+struct exec_topology {
+    int rank, ranks;                 /* of the job */
+    int node, nodes;                 /* machines */
+    int64_t shards;                  /* that these ranks run, numbered from 0 */
+    int64_t first_shard;             /* what the job calls the first of them */
+    int64_t tree_first, tree_shards; /* the tree calls it so, and has so many */
+    int n_lanes, all_lanes;          /* of this rank, of all ranks of this node */
+    int first_lane,
+        job_lanes; /* this node's first lane among those of the job, and how many these are */
+};
+
+/* Parameters that this rank has, in the order of the model. */
+struct exec_model {
+    int count;
+    const struct value **params;
+    int *numbers; /* of each in the whole model */
+    int total;    /* parameters and averages of that */
+};
+
+/* The samples of shard v: how many, where in the step that runs they begin. */
+struct samples {
+    int64_t begin, rows;
+};
+struct samples exec_samples(const struct exec *exec, int64_t v);
+
+/* Shards [first, first + count) of a lane of the job, and of a node. */
+void exec_lane_row(const struct exec *exec, int lane, int64_t *first, int64_t *count);
+void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count);
+
+#endif /* EXEC_TOPOLOGY_H */
