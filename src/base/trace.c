@@ -89,6 +89,17 @@ void trace_record(struct trace_row *row, int64_t begin, enum trace_kind kind, co
     atomic_store_explicit(&row->count, at + 1, memory_order_release);
 }
 
+void trace_each(const struct trace *trace,
+                void (*see)(void *arg, const struct trace_event *event), void *arg)
+{
+    for (int i = 0; i < trace->n_rows; i++) {
+        const struct trace_row *row = trace->rows[i];
+        const uint32_t count = atomic_load_explicit(&row->count, memory_order_acquire);
+        for (uint32_t e = 0; e < count; e++)
+            see(arg, &row->events[e]);
+    }
+}
+
 /* {"name": "thread_name", "ph": "M", "pid": 0, "tid": 1, "args": {"name": "lane 0"}} */
 static void print_name(struct strbuf *out, const char *what, int rank, int row,
                        const char *name)

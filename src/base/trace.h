@@ -73,6 +73,11 @@ int64_t trace_origin(const struct trace *trace);
 void trace_record(struct trace_row *row, int64_t begin, enum trace_kind kind, const char *name,
                   const char *detail);
 
+/* Calls `see` with every event, row by row, each row's in the order in which they ended. Nobody
+ * records meanwhile. */
+void trace_each(const struct trace *trace,
+                void (*see)(void *arg, const struct trace_event *event), void *arg);
+
 /* When an event begins; 0 if it shall not be recorded. */
 static inline int64_t trace_begin(const struct trace_row *row)
 {

@@ -22,8 +22,9 @@ static const struct flag flags[] = {
     { "json", NULL, "a JSON object a line", &json, NULL },
     { "windows", "N", "bench train: windows of a quarter of a second (15)", NULL, &windows },
     { "bytes", "B,B,...", "bench comm: sizes", NULL, &comm.sizes },
-    { "op", "NAME,...", "bench comm: collectives (all_reduce)", NULL, &comm.ops },
-    { "algorithm", "NAME,...|all", "bench comm: use these", NULL, &comm.algorithms },
+    { "op", "NAME,...", "bench comm: what is timed (all_reduce)", NULL, &comm.ops },
+    { "algorithm", "NAME,...|all|auto", "bench comm: time collectives, by these", NULL,
+      &comm.algorithms },
     { "codec", "NAME,...|all", "bench comm: time codecs instead", NULL, &comm.codecs },
     { "write", "FILE", "bench tune: where the table goes", NULL, &path },
     { 0 },
@@ -87,7 +88,7 @@ static void help(void)
 {
     puts("\n  bench train MODEL     training steps on a made-up batch in place\n"
          "  bench scale MODEL     the same on several numbers of ranks: how training scales\n"
-         "  bench comm            collectives between ranks\n"
+         "  bench comm            what a step does with a bucket; collectives between ranks\n"
          "  bench kernel \"TEXT\"   every kernel for one problem, such as\n"
          "                        \"linear 32x784 250x784 250 relu\"\n"
          "  bench tune MODEL      measure the kernels a model needs, write the user's table\n"

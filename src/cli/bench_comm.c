@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_comm.c - tutti bench comm: collectives between ranks, or codecs on one core */
+/* bench_comm.c - tutti bench comm: what a step does with a bucket, collectives between ranks, or
+ * codecs on one core */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,9 +8,12 @@
 #include "comm/codec.h"
 #include "comm/comm.h"
 #include "comm/measure.h"
+#include "train/train.h"
 #include "transport/launch.h"
 
 enum { LIST_MAX = 64, NAME_BYTES = 32, LIST_BYTES = 4096 };
+
+#define AUTO "auto" /* comm/ chooses an algorithm by size */
 
 struct names {
     char name[LIST_MAX][NAME_BYTES];
@@ -19,7 +23,10 @@ struct names {
 struct comm_bench {
     size_t bytes[LIST_MAX];
     int n_bytes;
-    struct names ops, algorithms, codecs; /* no algorithm: chosen by size */
+    struct names ops, codecs;
+    struct names
+        algorithms; /* of comm/; none: what a step of training runs, where it does the op */
+    const struct settings *settings;
     bool json;
 };
 
@@ -58,22 +65,52 @@ static enum status read_sizes(const char *text, struct comm_bench *bench)
     return STATUS_OK;
 }
 
+/* The place of a name in a list that ends with NULL; -1: it is not there. */
+static int place_of(const char *const *list, const char *name)
+{
+    for (int i = 0; list[i]; i++) {
+        if (strcmp(list[i], name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static enum status check_op(const struct comm_bench *bench, const char *op)
+{
+    const bool is_chosen = bench->algorithms.n > 0; /* then comm/ does it */
+    char names[256] = "";
+
+    if (place_of(comm_measured_ops, op) >= 0 ||
+        (!is_chosen && place_of(bench_bucket_ops, op) >= 0))
+        return STATUS_OK;
+    for (int i = 0; comm_measured_ops[i]; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), " %s",
+                 comm_measured_ops[i]);
+    return FAIL(STATUS_USAGE, "--op %s: there are%s%s", op, names,
+                is_chosen ? "" : " and, without --algorithm, update");
+}
+
 static enum status read_ops(const char *text, struct comm_bench *bench)
 {
     TRY(read_names("op", text ? text : "all_reduce", &bench->ops));
-    for (int at = 0; at < bench->ops.n; at++) {
-        char names[256] = "";
-        bool known = false;
-
-        for (int i = 0; comm_measured_ops[i]; i++) {
-            known |= strcmp(comm_measured_ops[i], bench->ops.name[at]) == 0;
-            snprintf(names + strlen(names), sizeof names - strlen(names), " %s",
-                     comm_measured_ops[i]);
-        }
-        if (!known)
-            return FAIL(STATUS_USAGE, "--op %s: there are%s", bench->ops.name[at], names);
-    }
+    for (int i = 0; i < bench->ops.n; i++)
+        TRY(check_op(bench, bench->ops.name[i]));
     return STATUS_OK;
+}
+
+static enum status check_algorithm(const char *name)
+{
+    char names[256] = "";
+
+    for (int i = 0; comm_algorithms[i]; i++) {
+        if (strcmp(comm_algorithm_name(comm_algorithms[i]), name) == 0)
+            return STATUS_OK;
+        snprintf(names + strlen(names), sizeof names - strlen(names), " %s",
+                 comm_algorithm_name(comm_algorithms[i]));
+    }
+    return strcmp(name, AUTO) == 0
+               ? STATUS_OK
+               : FAIL(STATUS_USAGE, "--algorithm %s: there are%s and %s", name, names, AUTO);
 }
 
 static enum status read_algorithms(const char *text, struct comm_bench *bench)
@@ -85,19 +122,8 @@ static enum status read_algorithms(const char *text, struct comm_bench *bench)
                        &bench->algorithms));
     if (text && !all)
         TRY(read_names("algorithm", text, &bench->algorithms));
-    for (int at = 0; at < bench->algorithms.n; at++) {
-        const char *name = bench->algorithms.name[at];
-        char names[256] = "";
-        bool known = false;
-
-        for (int i = 0; comm_algorithms[i]; i++) {
-            known |= strcmp(comm_algorithm_name(comm_algorithms[i]), name) == 0;
-            snprintf(names + strlen(names), sizeof names - strlen(names), " %s",
-                     comm_algorithm_name(comm_algorithms[i]));
-        }
-        if (!known)
-            return FAIL(STATUS_USAGE, "--algorithm %s: there are%s", name, names);
-    }
+    for (int i = 0; i < bench->algorithms.n; i++)
+        TRY(check_algorithm(bench->algorithms.name[i]));
     return STATUS_OK;
 }
 
@@ -116,53 +142,118 @@ static enum status read_codecs(const char *text, struct comm_bench *bench)
     return STATUS_OK;
 }
 
-/* Collectives ----------------------------------------------------------------------------- */
+/* A line ---------------------------------------------------------------------------------- */
+
+/* What a line says, whoever did it. */
+struct line {
+    const char *op, *algorithm;
+    size_t bytes;
+    double us, us_p90, sent, optimum, bus;
+    int calls;
+};
 
 /* Nothing crosses between ranks where there is one, and in a barrier nothing that is counted. */
-static const char *print_bandwidth(const struct comm_measurement *m, char text[32])
+static const char *print_bandwidth(const struct line *line, char text[32])
 {
-    if (m->bus_bytes > 0 && m->us_median > 0)
-        snprintf(text, 32, "bus %7.2f GB/s", m->bus_bytes / m->us_median * 1e-3);
+    if (line->bus > 0 && line->us > 0)
+        snprintf(text, 32, "bus %7.2f GB/s", line->bus / line->us * 1e-3);
     else
         snprintf(text, 32, "bus %7s     ", "-");
     return text;
 }
 
-static void print_collective(const struct comm_bench *bench, const struct comm *comm,
-                             const char *op, size_t bytes, const struct comm_measurement *m)
+static void print_line(const struct comm_bench *bench, const struct transport *transport,
+                       const struct line *line)
 {
-    const struct transport *transport = comm_transport(comm);
     char text[32];
 
+    if (transport_rank(transport) != 0)
+        return;
     if (bench->json)
         printf("{\"bench\": \"comm\", \"op\": \"%s\", \"transport\": \"%s\", "
                "\"algorithm\": \"%s\", \"bytes\": %zu, \"ranks\": %d, \"nodes\": %d, "
                "\"us\": %.3f, \"us_p90\": %.3f, \"calls\": %d, \"bytes_sent\": %.0f, "
                "\"optimum\": %.0f, \"bus_bytes\": %.0f}\n",
-               op, transport_name(transport), m->algorithm, bytes, comm_size(comm),
-               transport_nodes(transport), m->us_median, m->us_p90, m->iterations,
-               m->bytes_sent, m->optimum, m->bus_bytes);
+               line->op, transport_name(transport), line->algorithm, line->bytes,
+               transport_size(transport), transport_nodes(transport), line->us, line->us_p90,
+               line->calls, line->sent, line->optimum, line->bus);
     else
-        printf("%-16s %12zu bytes  %12.2f us  (p90 %.2f)  %s  %s\n", op, bytes, m->us_median,
-               m->us_p90, print_bandwidth(m, text), m->algorithm);
+        printf("%-16s %12zu bytes  %12.2f us  (p90 %.2f)  %s  %s\n", line->op, line->bytes,
+               line->us, line->us_p90, print_bandwidth(line, text), line->algorithm);
     fflush(stdout);
 }
 
+/* What a step of training does ------------------------------------------------------------- */
+
+static enum status time_bucket(const struct comm_bench *bench, struct transport *transport,
+                               size_t bytes)
+{
+    const struct bench_bucket what = { .settings = bench->settings, .bytes = bytes };
+    struct bench_op ops[BENCH_BUCKET_OPS];
+
+    TRY(train_time_bucket(&what, transport, ops));
+    for (int i = 0; i < bench->ops.n; i++) {
+        const int at = place_of(bench_bucket_ops, bench->ops.name[i]);
+        const struct bench_op *op = at < 0 ? NULL : &ops[at];
+        if (!op || !*op->tasks) /* compressed gradients have no reduce_scatter */
+            continue;
+        print_line(bench, transport,
+                   &(struct line){ .op = bench->ops.name[i],
+                                   .algorithm = op->tasks,
+                                   .bytes = bytes,
+                                   .us = op->us,
+                                   .us_p90 = op->us_p90,
+                                   .sent = op->sent,
+                                   .optimum = op->optimum,
+                                   .bus = op->optimum,
+                                   .calls = op->steps });
+    }
+    return STATUS_OK;
+}
+
+static bool is_of_step(const struct comm_bench *bench, const char *op)
+{
+    return bench->algorithms.n == 0 && place_of(bench_bucket_ops, op) >= 0;
+}
+
+static bool has_steps(const struct comm_bench *bench)
+{
+    bool has = false;
+
+    for (int i = 0; i < bench->ops.n; i++)
+        has |= is_of_step(bench, bench->ops.name[i]);
+    return has;
+}
+
+/* Collectives ----------------------------------------------------------------------------- */
+
 /* What an algorithm that was asked for cannot do is left out. */
+static enum status measure_op(const struct comm_bench *bench, struct comm *comm, const char *op,
+                              size_t bytes)
+{
+    struct comm_measurement m;
+
+    if (!comm_measures(comm, op, bytes))
+        return STATUS_OK;
+    TRY(comm_measure(comm, op, bytes, &m));
+    print_line(bench, comm_transport(comm),
+               &(struct line){ .op = op,
+                               .algorithm = m.algorithm,
+                               .bytes = bytes,
+                               .us = m.us_median,
+                               .us_p90 = m.us_p90,
+                               .sent = m.bytes_sent,
+                               .optimum = m.optimum,
+                               .bus = m.bus_bytes,
+                               .calls = m.iterations });
+    return STATUS_OK;
+}
+
 static enum status measure_all(const struct comm_bench *bench, struct comm *comm)
 {
     for (int at = 0; at < bench->ops.n; at++) {
-        const char *op = bench->ops.name[at];
-
-        for (int i = 0; i < bench->n_bytes; i++) {
-            struct comm_measurement m;
-
-            if (!comm_measures(comm, op, bench->bytes[i]))
-                continue;
-            TRY(comm_measure(comm, op, bench->bytes[i], &m));
-            if (comm_rank(comm) == 0)
-                print_collective(bench, comm, op, bench->bytes[i], &m);
-        }
+        for (int i = 0; i < bench->n_bytes && !is_of_step(bench, bench->ops.name[at]); i++)
+            TRY(measure_op(bench, comm, bench->ops.name[at], bench->bytes[i]));
     }
     return STATUS_OK;
 }
@@ -184,12 +275,15 @@ static enum status body(struct transport *transport, void *arg)
 {
     const struct comm_bench *bench = arg;
 
+    for (int i = 0; i < bench->n_bytes && has_steps(bench); i++)
+        TRY(time_bucket(bench, transport, bench->bytes[i]));
     if (bench->algorithms.n == 0)
         return measure_algorithm(bench, transport, NULL);
     for (int i = 0; i < bench->algorithms.n; i++) {
+        const char *name = bench->algorithms.name[i];
         /* Of several, those that need shared memory where there is none are left out. */
         const enum status status =
-            measure_algorithm(bench, transport, bench->algorithms.name[i]);
+            measure_algorithm(bench, transport, strcmp(name, AUTO) == 0 ? NULL : name);
         if (status == STATUS_UNSUPPORTED && bench->algorithms.n > 1)
             continue;
         TRY(status);
@@ -229,18 +323,20 @@ static enum status measure_codecs(const struct comm_bench *bench, int nodes)
 enum status cli_bench_comm(const struct bench_comm_flags *flags, bool json,
                            struct settings *settings, const struct args *elsewhere)
 {
-    const struct launch_config config = { .size = (int)settings->ranks,
-                                          .flat = settings->flat,
-                                          .stuck_ms = (int)(1000 * settings->lost_after) };
-    struct comm_bench bench = { .json = json };
+    struct comm_bench bench = { .json = json, .settings = settings };
 
     TRY(read_sizes(flags->sizes, &bench));
-    TRY(read_ops(flags->ops, &bench));
     TRY(read_algorithms(flags->algorithms, &bench));
+    TRY(read_ops(flags->ops, &bench));
     TRY(read_codecs(flags->codecs, &bench));
     if (bench.codecs.n > 0)
         return measure_codecs(&bench, (int)settings->ranks);
+    if (has_steps(&bench))
+        TRY(train_check_bucket(settings, &settings->flat));
     if (elsewhere)
         return cli_start_elsewhere("bench", elsewhere, settings);
+    const struct launch_config config = { .size = (int)settings->ranks,
+                                          .flat = settings->flat,
+                                          .stuck_ms = (int)(1000 * settings->lost_after) };
     return launch_ranks(&config, body, &bench);
 }

@@ -16,6 +16,8 @@
 
 struct lane_row {
     enum status (*run)(struct lane *lane, int task, const struct lane_shard *shard);
+    /* After the task has ended, for the trace too; NULL: nothing. */
+    enum status (*then)(struct lane *lane, const struct lane_shard *shard);
 };
 
 static bool is_last(const struct lane *lane, const struct lane_shard *shard)
@@ -186,8 +188,14 @@ static enum status run_accumulate(struct lane *lane, int number, const struct la
     exec_meet(exec, "ready");
     lane_signal(lane, number);
     release_announced(lane, task->bucket);
-    if (task->does >> TASK_PUSH & 1)
-        TRY(remote_arrive(lane, task->bucket));
+    return task->does >> TASK_PUSH & 1 ? remote_arrive(lane, task->bucket) : STATUS_OK;
+}
+
+/* A bucket more is announced: sums and updates whose waits are over run before the lane goes on. */
+static enum status sync_announced(struct lane *lane, const struct lane_shard *shard)
+{
+    if (!is_last(lane, shard))
+        return STATUS_OK;
     TRY(lane_sync(lane, 0));
     release_summed(lane);
     return STATUS_OK;
@@ -200,7 +208,7 @@ static const struct lane_row rows[TASK_KINDS] = {
     [TASK_RECEIVE] = { run_nodes }, [TASK_TENSOR] = { run_nodes },
     [TASK_COPY] = { run_copy },     [TASK_COLUMNS] = { run_columns },
     [TASK_PULL] = { run_pull },     [TASK_ALL_GATHER] = { run_gather },
-    [TASK_CLIP] = { run_clip },     [TASK_ACCUMULATE] = { run_accumulate },
+    [TASK_CLIP] = { run_clip },     [TASK_ACCUMULATE] = { run_accumulate, sync_announced },
 };
 
 static bool is_of_lanes(const struct task *task)
@@ -222,6 +230,8 @@ enum status lane_run_tasks(struct lane *lane, int begin, int end,
         const int64_t began = trace_begin(lane->trace);
         TRY(rows[task->kind].run(lane, t, shard));
         exec_trace_task(lane->exec, lane->trace, began, t);
+        if (rows[task->kind].then)
+            TRY(rows[task->kind].then(lane, shard));
     }
     return STATUS_OK;
 }

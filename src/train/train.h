@@ -22,7 +22,8 @@
 #include "train/settings.h"
 
 struct job;
-struct program; /* sched/program.h */
+struct program;   /* sched/program.h */
+struct transport; /* transport/transport.h */
 
 enum job_use {
     JOB_TRAIN,    /* opens both splits of the data */
@@ -198,6 +199,34 @@ struct bench_result {
 /* Steps on one synthetic batch already in place, in windows of about 0.25 s. With settings.trace writes
  * trace.json to settings.out, or to the current folder. */
 MUST_CHECK enum status train_bench(struct job *job, int windows, struct bench_result *out);
+
+/* What a step of training does with one bucket of gradients, and how long it takes
+ * (bench_bucket.c). An op is some tasks of the step program, whatever they do besides:
+ * reduce_scatter, update, all_gather; all_reduce is all of these. */
+enum { BENCH_BUCKET_OPS = 4 };
+extern const char *const bench_bucket_ops[]; /* ended by NULL */
+struct bench_op {
+    char tasks[160];   /* "messages: reduce_scatter+update, all_gather"; "": no task does it */
+    double us, us_p90; /* from the last rank's arrival to the last rank's end; over steps */
+    int steps;         /* that were timed */
+    double sent;       /* bytes that a rank sends, or reads from others */
+    double optimum;    /* the least of that */
+};
+struct bench_bucket {
+    const struct settings *settings; /* threads 0: one a rank */
+    size_t bytes;                    /* of the bucket's parameters, in f32 */
+    double seconds;                  /* that steps are timed for; 0: the usual */
+    /* For tests, as exec.h has it. */
+    void (*at_meeting)(void *arg, const char *point);
+    void *at_meeting_arg;
+};
+/* Refuses settings that such a step is not made with; to be called before ranks are started.
+ * Tells if each rank is to be a machine of its own. */
+MUST_CHECK enum status train_check_bucket(const struct settings *settings, bool *out_flat);
+/* Collective: runs steps of a model that is one bucket. All ranks get the same. */
+MUST_CHECK enum status train_time_bucket(const struct bench_bucket *bench,
+                                         struct transport *transport,
+                                         struct bench_op out[BENCH_BUCKET_OPS]);
 
 /* Times every kernel that can run a problem, on the device and in the precision that settings say, and calls `tell` for each in
  * the table's order. */

@@ -145,6 +145,7 @@ for key in op transport algorithm bytes ranks nodes us us_p90 bytes_sent optimum
     says "\"$key\""
 done
 works "$tutti" bench comm -n 2 --bytes 4096 --op all_reduce,broadcast --algorithm all
+works "$tutti" bench comm -n 2 --bytes 4096 --algorithm auto && says ' shared'
 works "$tutti" bench comm -n 2 --bytes 65536 --codec all
 works "$tutti" bench data fashion-mnist --batch 100 --crop 4 --flip --cutout 8 --threads 2 --windows 1 --json
 for key in data batch threads crop flip cutout samples_per_s samples_per_s_p10 samples_per_s_p90 mb_per_s floor_samples_per_s floor_mb_per_s; do

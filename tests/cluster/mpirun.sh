@@ -55,9 +55,13 @@ same "clipped rows, $kind" rows-1 rows-served rows-parallax
     complain "--hosts localhost"
 same "--hosts localhost" mlp-1 mlp-hosts
 
-# One of the ranks speaks.
+# One of the ranks speaks; a step's tasks and comm/'s algorithms are timed in one job.
 $starter -n 2 "$tutti" bench comm $patient --bytes 1024,65536 --json >comm.txt || complain "bench comm"
 [ "$(grep -c '"ranks": 2' comm.txt)" = 2 ] || complain "bench comm: $(cat comm.txt)"
+[ "$(grep -c '"algorithm": "shared: reduce_scatter+update+all_gather"' comm.txt)" = 2 ] || complain "bench comm: $(cat comm.txt)"
+$starter -n 3 "$tutti" bench comm --flat $patient --bytes 65536 --op reduce_scatter,all_gather,broadcast --json >comm.txt || complain "bench comm --flat"
+[ "$(grep -o '"algorithm": "messages: [a-z_+]*"' comm.txt | tr -d '\n')" = '"algorithm": "messages: reduce_scatter+update""algorithm": "messages: all_gather"' ] &&
+    [ "$(grep -c '"ranks": 3, "nodes": 3' comm.txt)" = 3 ] || complain "bench comm --flat: $(cat comm.txt)"
 $starter -n 2 "$tutti" train "${mlp[@]}" -n 3 --out no 2>err.txt && complain "-n 3 under mpirun -n 2"
 grep -q -- '-n 3, but .* started 2' err.txt || complain "-n 3: $(cat err.txt)"
 [ ! -e no ] || complain "a refused run left a folder"
