@@ -14,6 +14,7 @@
 #include <stdbool.h>
 
 #include "comm/comm.h"
+#include "kernel/tree.h"
 
 enum comm_kind {
     COMM_CREATE,
@@ -62,10 +63,11 @@ struct comm_shape {
     int partials; /* most partial sums of a node; 1 where its ranks are a subtree */
 };
 
-/* The sum of a subtree of the tree, over ranks [begin, begin + length) as far as they exist. */
-struct comm_partial {
-    int begin, length;
-    const void *data;
+/* In which order sources are combined: one of each rank, or partial sums. */
+struct comm_order {
+    struct tree_addition *additions; /* n_sources - 1 */
+    int n_sources, result;           /* result: the operand that ends as the sum */
+    bool is_of_ranks;
 };
 
 /* One thread. */
@@ -90,7 +92,9 @@ struct comm {
     void **sources;                 /* [size]: all ranks' data in the call just entered */
     bool all_shared;                /* do all of them lie in shared memory? */
 
-    struct comm_partial *partials;      /* [size]: those of all nodes */
+    struct tree_node *leaves;   /* [size]: each rank */
+    struct tree_node *partials; /* [size]: what the partial sums of all nodes are over */
+    struct comm_order order;    /* of the sums that are made now */
     struct transport_request *requests; /* [n_requests] messages under way */
     int n_requests, max_requests;
     char *blocks; /* COMM_DEPTH blocks for sums */
@@ -134,20 +138,17 @@ bool comm_can_combine(enum dtype dtype);
 /* out[i] = left[i] op right[i]; out may be left or right. */
 void comm_combine(const struct comm_call *call, void *out, const void *left, const void *right,
                   size_t count);
-/* out[i] = the tree sum of all sources' elements i, counted from `offset` bytes on; out may be
- * where one of them is. blocks: COMM_DEPTH blocks of scratch memory. */
-void comm_combine_tree(const struct comm_call *call, const void *const *sources, int size,
-                       size_t offset, size_t count, char *blocks, void *out);
+/* What follows combines one source of each of `size` ranks, the first of the tree or all. */
+void comm_order_of_ranks(struct comm *comm, int size);
+/* Or partial sums, left to right, that together hold all ranks. */
+void comm_order_of_nodes(struct comm *comm, const struct tree_node *nodes, int n);
+/* out[i] = the tree sum of the order's sources' elements i, counted from `offset` bytes on; out may
+ * be where one of them is. */
+void comm_combine_tree(struct comm *comm, const struct comm_call *call, void *const *sources,
+                       size_t offset, size_t count, void *out);
 /* The same, stored into each of the vectors. */
-void comm_combine_tree_all(const struct comm_call *call, void *const *vectors, int size,
-                           size_t offset, size_t count, char *blocks);
-
-/* The largest subtrees that together hold the ranks [first, first + count) of `size`, from left to
- * right; data is not set. Returns how many; out has room for 2 * COMM_DEPTH. */
-int comm_partials(int size, int first, int count, struct comm_partial *out);
-/* out[i] = the tree sum of partial sums that together hold all ranks. */
-void comm_combine_partials(const struct comm_call *call, const struct comm_partial *partials,
-                           int n, int size, size_t count, char *blocks, void *out);
+void comm_combine_tree_all(struct comm *comm, const struct comm_call *call,
+                           void *const *vectors, size_t offset, size_t count);
 
 /* comm.c ------------------------------------------------------------------------------- */
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* combine.c - element by element sums and maxima, in pairs and along the tree.
  *
- * The tree over p ranks, padded to a power of two, absent leaves left out; p = 5:
+ * The order of additions is a list that kernel/tree.h makes, as for gradients: over p ranks, padded to
+ * a power of two, absent leaves left out; p = 5:
  *
  *               +
  *           /       \
@@ -119,137 +120,81 @@ static void combine_both(const struct comm_call *call, void *left, void *right, 
 
 /* The tree -------------------------------------------------------------------------------- */
 
-static int padded(int size)
+void comm_order_of_nodes(struct comm *comm, const struct tree_node *nodes, int n)
 {
-    int width = 1;
+    struct comm_order *order = &comm->order;
 
-    while (width < size)
-        width *= 2;
-    return width;
+    (void)tree_additions(nodes, n, comm->size, order->additions, &order->result);
+    order->n_sources = n;
+    order->is_of_ranks = false;
 }
 
-/* One block of the tree. */
-struct tree {
-    const struct comm_call *call;
-    const void *const *sources;
-    int size;
-    size_t offset, count; /* bytes, elements */
-};
-
-/* The node over ranks [lo, lo + width): a leaf where it lies, a sum in `blocks`; the blocks
- * after the first are for the right halves below. */
-static const void *node(const struct tree *tree, int lo, int width, char *blocks)
+void comm_order_of_ranks(struct comm *comm, int size)
 {
-    const int half = width / 2;
+    struct comm_order *order = &comm->order;
 
-    if (width == 1)
-        return (const char *)tree->sources[lo] + tree->offset;
-    if (lo + half >= tree->size)
-        return node(tree, lo, half, blocks);
-
-    const void *left = node(tree, lo, half, blocks);
-    const void *right = node(tree, lo + half, half, blocks + COMM_BLOCK_BYTES);
-    comm_combine(tree->call, blocks, left, right, tree->count);
-    return blocks;
+    if (order->is_of_ranks && order->n_sources == size)
+        return;
+    (void)tree_additions(comm->leaves, size, size, order->additions, &order->result);
+    order->n_sources = size;
+    order->is_of_ranks = true;
 }
 
-static const void *sum_block(const struct comm_call *call, const void *const *sources, int size,
-                             size_t offset, size_t count, char *blocks)
+/* An operand of an addition: a source, or a block. */
+static char *operand(const struct comm *comm, void *const *sources, int number, size_t offset)
 {
-    const struct tree tree = { call, sources, size, offset, count };
+    const int n = comm->order.n_sources;
 
-    return node(&tree, 0, padded(size), blocks);
+    return number < n ? (char *)sources[number] + offset
+                      : comm->blocks + (size_t)(number - n) * COMM_BLOCK_BYTES;
 }
 
-void comm_combine_tree(const struct comm_call *call, const void *const *sources, int size,
-                       size_t offset, size_t count, char *blocks, void *out)
+/* Adds a block up; where the sum lies. */
+static const void *sum_block(struct comm *comm, const struct comm_call *call,
+                             void *const *sources, size_t offset, size_t count)
+{
+    const struct comm_order *order = &comm->order;
+
+    for (int i = 0; i < order->n_sources - 1; i++) {
+        const struct tree_addition a = order->additions[i];
+        comm_combine(call, operand(comm, sources, a.out, offset),
+                     operand(comm, sources, a.left, offset),
+                     operand(comm, sources, a.right, offset), count);
+    }
+    return operand(comm, sources, order->result, offset);
+}
+
+void comm_combine_tree(struct comm *comm, const struct comm_call *call, void *const *sources,
+                       size_t offset, size_t count, void *out)
 {
     const size_t elem = dtype_size(call->dtype), step = COMM_BLOCK_BYTES / elem;
 
-    if (size == 2) {
-        comm_combine(call, out, (const char *)sources[0] + offset,
-                     (const char *)sources[1] + offset, count);
+    if (comm->order.n_sources == 2) {
+        const struct tree_addition a = comm->order.additions[0];
+        comm_combine(call, out, operand(comm, sources, a.left, offset),
+                     operand(comm, sources, a.right, offset), count);
         return;
     }
     for (size_t at = 0; at < count; at += step) {
         const size_t n = count - at < step ? count - at : step;
-        const void *sum = sum_block(call, sources, size, offset + at * elem, n, blocks);
+        const void *sum = sum_block(comm, call, sources, offset + at * elem, n);
         memmove((char *)out + at * elem, sum, n * elem);
     }
 }
 
-void comm_combine_tree_all(const struct comm_call *call, void *const *vectors, int size,
-                           size_t offset, size_t count, char *blocks)
+void comm_combine_tree_all(struct comm *comm, const struct comm_call *call,
+                           void *const *vectors, size_t offset, size_t count)
 {
     const size_t elem = dtype_size(call->dtype), step = COMM_BLOCK_BYTES / elem;
-    const void *const *sources = (const void *const *)vectors;
 
-    if (size == 2) {
+    if (comm->order.n_sources == 2) {
         combine_both(call, (char *)vectors[0] + offset, (char *)vectors[1] + offset, count);
         return;
     }
     for (size_t at = 0; at < count; at += step) {
         const size_t n = count - at < step ? count - at : step, here = offset + at * elem;
-        const void *sum = sum_block(call, sources, size, here, n, blocks);
-        for (int i = 0; i < size; i++)
+        const void *sum = sum_block(comm, call, vectors, here, n);
+        for (int i = 0; i < comm->order.n_sources; i++)
             memmove((char *)vectors[i] + here, sum, n * elem);
-    }
-}
-
-/* Partial sums ---------------------------------------------------------------------------- */
-
-int comm_partials(int size, int first, int count, struct comm_partial *out)
-{
-    /* At the right edge a subtree may reach over leaves that do not exist. */
-    const int end = first + count == size ? padded(size) : first + count;
-    int n = 0;
-
-    for (int begin = first; begin < first + count;) {
-        int length = 1;
-
-        while (begin % (2 * length) == 0 && begin + 2 * length <= end)
-            length *= 2;
-        out[n++] = (struct comm_partial){ .begin = begin, .length = length };
-        begin += length;
-    }
-    return n;
-}
-
-struct rest { /* what is left of the tree above partial sums */
-    const struct comm_call *call;
-    const struct comm_partial *partials;
-    int n, size;
-    size_t offset, count; /* bytes, elements */
-};
-
-/* As node() above. */
-static const void *rest_node(const struct rest *rest, int lo, int width, char *blocks)
-{
-    const int half = width / 2;
-
-    for (int i = 0; i < rest->n; i++) {
-        if (rest->partials[i].begin == lo && rest->partials[i].length == width)
-            return (const char *)rest->partials[i].data + rest->offset;
-    }
-    BUG_ON(half == 0);
-    const void *left = rest_node(rest, lo, half, blocks);
-    if (lo + half >= rest->size)
-        return left;
-    const void *right = rest_node(rest, lo + half, half, blocks + COMM_BLOCK_BYTES);
-    comm_combine(rest->call, blocks, left, right, rest->count);
-    return blocks;
-}
-
-void comm_combine_partials(const struct comm_call *call, const struct comm_partial *partials,
-                           int n, int size, size_t count, char *blocks, void *out)
-{
-    const size_t elem = dtype_size(call->dtype), step = COMM_BLOCK_BYTES / elem;
-
-    for (size_t at = 0; at < count; at += step) {
-        const size_t here = count - at < step ? count - at : step;
-        const struct rest rest = { call, partials, n, size, at * elem, here };
-        const void *sum = rest_node(&rest, 0, padded(size), blocks);
-
-        memmove((char *)out + at * elem, sum, here * elem);
     }
 }

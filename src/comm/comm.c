@@ -57,10 +57,10 @@ static void find_shape(struct comm *comm)
     comm->local = transport_node_size(transport, own);
     *shape = (struct comm_shape){ .size = comm->size, .nodes = transport_nodes(transport) };
     for (int node = 0; node < shape->nodes; node++) {
-        struct comm_partial partials[2 * COMM_DEPTH];
+        struct tree_node partials[2 * TREE_DEPTH];
         const int local = transport_node_size(transport, node);
         const int n =
-            comm_partials(comm->size, transport_node_first(transport, node), local, partials);
+            tree_row(comm->size, transport_node_first(transport, node), local, partials);
 
         shape->local = local > shape->local ? local : shape->local;
         shape->partials = n > shape->partials ? n : shape->partials;
@@ -73,7 +73,11 @@ static enum status prepare(struct comm *comm, int forced)
     const struct comm_call call = { .kind = COMM_CREATE, .root = forced };
 
     TRY(mem_alloc((size_t)comm->size, sizeof(*comm->sources), &comm->sources));
+    TRY(mem_alloc((size_t)comm->size, sizeof(*comm->leaves), &comm->leaves));
     TRY(mem_alloc((size_t)comm->size, sizeof(*comm->partials), &comm->partials));
+    TRY(mem_alloc((size_t)comm->size, sizeof(*comm->order.additions), &comm->order.additions));
+    for (int rank = 0; rank < comm->size; rank++)
+        comm->leaves[rank] = (struct tree_node){ rank, 1 };
     comm->max_requests = 2 * comm->size;
     TRY(mem_alloc((size_t)comm->max_requests, sizeof(*comm->requests), &comm->requests));
     TRY(mem_alloc(COMM_DEPTH, COMM_BLOCK_BYTES, &comm->blocks));
@@ -122,7 +126,9 @@ void comm_destroy(struct comm *comm)
         return;
     mem_free(comm->heap);
     mem_free(comm->requests);
+    mem_free(comm->leaves);
     mem_free(comm->partials);
+    mem_free(comm->order.additions);
     mem_free(comm->blocks);
     mem_free(comm->sources);
     mem_free(comm);

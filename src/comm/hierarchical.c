@@ -43,7 +43,7 @@ struct job {
     size_t pieces;      /* laid into shared memory so far */
     int node;           /* the own one */
     bool has_parts;     /* parts of call->count each, not of equal shares of it */
-    struct comm_partial partials[2 * COMM_DEPTH]; /* of the own node */
+    struct tree_node partials[2 * TREE_DEPTH]; /* of the own node */
     int n_partials;
 };
 
@@ -88,7 +88,7 @@ static void begin(struct job *job, struct comm *comm, const struct comm_call *ca
         .node = transport_node_of(comm->transport, comm->rank),
         .has_parts = has_parts,
     };
-    job->n_partials = comm_partials(comm->size, comm->first, comm->local, job->partials);
+    job->n_partials = tree_row(comm->size, comm->first, comm->local, job->partials);
 }
 
 /* Memory -------------------------------------------------------------------------------- */
@@ -99,12 +99,12 @@ struct rows {
     char *own, *others;
 };
 
-static int partials_of(const struct job *job, int node, struct comm_partial *out)
+static int partials_of(const struct job *job, int node, struct tree_node *out)
 {
     const struct transport *transport = job->comm->transport;
 
-    return comm_partials(job->comm->size, transport_node_first(transport, node),
-                         transport_node_size(transport, node), out);
+    return tree_row(job->comm->size, transport_node_first(transport, node),
+                    transport_node_size(transport, node), out);
 }
 
 static enum status make_rows(const struct job *job, struct rows *rows)
@@ -152,15 +152,16 @@ static void add_piece(const struct job *job, int owner, size_t at, size_t n, cha
     const struct comm_part here = overlap(part, at, n);
 
     for (int i = 0; i < job->n_partials && here.count > 0; i++) {
-        const struct comm_partial *partial = &job->partials[i];
-        const int end = partial->begin + partial->length;
-        const int n_ranks = (end < comm->size ? end : comm->size) - partial->begin;
+        const struct tree_node *partial = &job->partials[i];
+        const int first = (int)partial->begin, end = first + (int)partial->length;
+        const int n_ranks = (end < comm->size ? end : comm->size) - first;
         char *to = sums + ((size_t)i * part.count + here.start - part.start) * job->elem;
 
         for (int rank = 0; rank < n_ranks; rank++)
-            comm->sources[rank] = scratch_at(job, partial->begin + rank, job->pieces);
-        comm_combine_tree(job->call, (const void **)comm->sources, n_ranks,
-                          (here.start - at) * job->elem, here.count, comm->blocks, to);
+            comm->sources[rank] = scratch_at(job, first + rank, job->pieces);
+        comm_order_of_ranks(comm, n_ranks);
+        comm_combine_tree(comm, job->call, comm->sources, (here.start - at) * job->elem,
+                          here.count, to);
     }
 }
 
@@ -241,14 +242,13 @@ static enum status add_between_nodes(struct job *job, const struct rows *rows, c
 
     for (int i = 0; i < comm->shape.nodes; i++) { /* the own node first */
         const int node = (job->node + i) % comm->shape.nodes;
-        struct comm_partial *partials = comm->partials + n;
-        const int n_partials = partials_of(job, node, partials);
+        const int n_partials = partials_of(job, node, comm->partials + n);
 
         if (i > 0)
             TRY(comm_start_receive(comm, holder(job, node, comm->rank), to,
                                    (size_t)n_partials * own_bytes));
         for (int k = 0; k < n_partials; k++, to += own_bytes)
-            partials[k].data = to;
+            comm->sources[n + k] = to;
         n += n_partials;
     }
     for (int owner = 0; owner < comm->size; owner++) {
@@ -260,8 +260,8 @@ static enum status add_between_nodes(struct job *job, const struct rows *rows, c
         others += bytes;
     }
     TRY(comm_finish(comm, job->call));
-    comm_combine_partials(job->call, comm->partials, n, comm->size,
-                          part_of(job, comm->rank).count, comm->blocks, out);
+    comm_order_of_nodes(comm, comm->partials, n);
+    comm_combine_tree(comm, job->call, comm->sources, 0, part_of(job, comm->rank).count, out);
     return STATUS_OK;
 }
 

@@ -61,8 +61,9 @@ static void reduce_piece(struct comm *comm, const struct comm_call *call, size_t
     const struct comm_part part = comm_part_at(count, elem, comm->size, comm->rank);
     const size_t offset = part.start * elem;
 
-    comm_combine_tree(call, (const void **)comm->sources, comm->size, offset, part.count,
-                      comm->blocks, (char *)comm->sources[comm->rank] + offset);
+    comm_order_of_ranks(comm, comm->size);
+    comm_combine_tree(comm, call, comm->sources, offset, part.count,
+                      (char *)comm->sources[comm->rank] + offset);
 }
 
 static enum status all_reduce_staged(struct comm *comm, const struct comm_call *call,
@@ -96,8 +97,8 @@ static enum status all_reduce(struct comm *comm, const struct comm_call *call, c
     TRY(comm_enter(comm, call, in, call->count * elem, NULL, 0));
     if (!comm->all_shared)
         return all_reduce_staged(comm, call, out);
-    comm_combine_tree_all(call, comm->sources, comm->size, part.start * elem, part.count,
-                          comm->blocks);
+    comm_order_of_ranks(comm, comm->size);
+    comm_combine_tree_all(comm, call, comm->sources, part.start * elem, part.count);
     return comm_sync(comm, call);
 }
 
@@ -117,8 +118,9 @@ static enum status reduce_scatter_staged(struct comm *comm, const struct comm_ca
             memcpy(scratch_at(comm, comm->rank, piece) + part * n * elem,
                    data + (part * call->count + at) * elem, n * elem);
         TRY(comm_sync(comm, call));
-        comm_combine_tree(call, (const void **)comm->sources, comm->size,
-                          (size_t)comm->rank * n * elem, n, comm->blocks, mine + at * elem);
+        comm_order_of_ranks(comm, comm->size);
+        comm_combine_tree(comm, call, comm->sources, (size_t)comm->rank * n * elem, n,
+                          mine + at * elem);
     }
     return STATUS_OK;
 }
@@ -131,8 +133,8 @@ static enum status reduce_scatter(struct comm *comm, const struct comm_call *cal
     TRY(comm_enter(comm, call, in, bytes * (size_t)comm->size, NULL, 0));
     if (!comm->all_shared)
         return reduce_scatter_staged(comm, call, in, out);
-    comm_combine_tree(call, (const void **)comm->sources, comm->size,
-                      (size_t)comm->rank * bytes, call->count, comm->blocks, out);
+    comm_order_of_ranks(comm, comm->size);
+    comm_combine_tree(comm, call, comm->sources, (size_t)comm->rank * bytes, call->count, out);
     return comm_sync(comm, call);
 }
 

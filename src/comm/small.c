@@ -26,8 +26,8 @@ static void reduce(struct comm *comm, const struct comm_call *call, size_t paylo
 
     for (int rank = 0; rank < comm->size; rank++)
         comm->sources[rank] = (void *)comm_payload(comm, rank, payload_bytes);
-    comm_combine_tree(call, (const void **)comm->sources, comm->size, offset, count,
-                      comm->blocks, out);
+    comm_order_of_ranks(comm, comm->size);
+    comm_combine_tree(comm, call, comm->sources, offset, count, out);
 }
 
 static enum status all_reduce(struct comm *comm, const struct comm_call *call, const void *in,

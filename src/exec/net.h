@@ -21,6 +21,7 @@
 #include <pthread.h>
 
 #include "comm/codec.h"
+#include "comm/exchange.h"
 #include "exec/state.h"
 
 enum { CHANNELS = 8 }; /* rows of the trace: tasks that overlap stand in different ones */
@@ -143,7 +144,9 @@ struct net {
     struct transport_request *requests; /* of all tasks */
     bool *flags;                        /* likewise: is_done, is_counted */
     struct net_sums sums;
-    float *states; /* rank 0, for checkpoints: net_states vectors */
+    struct exchange_member *members;     /* one a node: of the exchange that begins now */
+    struct exchange_transfer *transfers; /* of this one */
+    float *states;                       /* rank 0, for checkpoints: net_states vectors */
     size_t states_bytes;
     struct net_codec **codecs; /* one a bucket; NULL: not compressed, or another rail's */
     struct net_rows **served;  /* one a bucket; NULL: not served; the first rail's alone */

@@ -49,26 +49,41 @@ float *net_make_sum(struct net *net, int p, struct slice slice)
     return sum;
 }
 
+/* Which part of a bucket each node owns, of this rail. */
+static void find_members(struct net *net, int b)
+{
+    for (int node = 0; node < net->exec->topology.nodes; node++) {
+        const struct slice slice = net_slice(net, b, node, net->rail);
+        net->members[node].at = slice.at;
+        net->members[node].count = slice.count;
+    }
+}
+
+/* Another node's partial sums of what this rail owns come, or this node's of what another owns go. */
+static enum status start_transfer(struct net *net, struct net_task *t,
+                                  const struct exchange_transfer *x)
+{
+    const int peer = net_peer(net, x->member);
+    const size_t bytes = x->count * sizeof(float);
+    const int part = net->sums.first_of[x->member] + x->sum;
+
+    if (x->is_send) {
+        const float *sum = net_make_sum(net, x->sum, (struct slice){ x->at, x->count });
+        return net_send_counted(net, t, peer, t->tag, sum + x->at, bytes);
+    }
+    return net_receive(net, t, peer, t->tag,
+                       (float *)net->exec->memory.parts[part].data + x->at, bytes);
+}
+
 static enum status start_sum(struct net *net, struct net_task *t)
 {
     const struct exec *exec = net->exec;
-    const struct net_sums *sums = &net->sums;
-    const int b = t->task->bucket;
-    const struct slice own = net_slice(net, b, exec->topology.node, net->rail);
 
-    for (int node = 0; node < exec->topology.nodes; node++) {
-        if (node == exec->topology.node)
-            continue;
-        const int peer = net_peer(net, node);
-        const struct slice theirs = net_slice(net, b, node, net->rail);
-        for (int p = 0; p < sums->n_of[node]; p++)
-            TRY(net_receive(net, t, peer, t->tag,
-                            (float *)exec->memory.parts[sums->first_of[node] + p].data + own.at,
-                            own.count * sizeof(float)));
-        for (int p = 0; p < sums->n_own && theirs.count > 0; p++)
-            TRY(net_send_counted(net, t, peer, t->tag, net_make_sum(net, p, theirs) + theirs.at,
-                                 theirs.count * sizeof(float)));
-    }
+    find_members(net, t->task->bucket);
+    const int n = exchange_reduce_scatter(net->members, exec->topology.nodes,
+                                          exec->topology.node, net->transfers);
+    for (int i = 0; i < n; i++)
+        TRY(start_transfer(net, t, &net->transfers[i]));
     return STATUS_OK;
 }
 
@@ -136,31 +151,40 @@ static bool has_bytes(const struct exec *exec, int b)
     return !bucket_is_compressed(exec, b) && !bucket_is_held(&exec->hold, b);
 }
 
+static int list_params(struct net *net, int b)
+{
+    const struct exec *exec = net->exec;
+
+    if (!has_bytes(exec, b))
+        return 0;
+    find_members(net, b);
+    return exchange_all_gather(net->members, exec->topology.nodes, exec->topology.node,
+                               net->transfers);
+}
+
 /* Another node sends its part when it has this node's partial sums, so the lanes are done with it. */
 static enum status receive_params(struct net *net, struct net_task *t)
 {
-    const struct exec *exec = net->exec;
-    const int b = t->task->bucket;
+    const int n = list_params(net, t->task->bucket);
 
-    for (int node = 0; node < exec->topology.nodes && has_bytes(exec, b); node++) {
-        const struct slice theirs = net_slice(net, b, node, net->rail);
-        if (node != exec->topology.node)
-            TRY(net_receive(net, t, net_peer(net, node), t->tag, exec->memory.param + theirs.at,
-                            theirs.count * sizeof(float)));
+    for (int i = 0; i < n; i++) {
+        const struct exchange_transfer *x = &net->transfers[i];
+        if (!x->is_send)
+            TRY(net_receive(net, t, net_peer(net, x->member), t->tag,
+                            net->exec->memory.param + x->at, x->count * sizeof(float)));
     }
     return STATUS_OK;
 }
 
 static enum status send_params(struct net *net, struct net_task *t)
 {
-    const struct exec *exec = net->exec;
-    const int b = t->task->bucket;
-    const struct slice own = net_slice(net, b, exec->topology.node, net->rail);
+    const int n = list_params(net, t->task->bucket);
 
-    for (int node = 0; node < exec->topology.nodes && has_bytes(exec, b); node++) {
-        if (node != exec->topology.node)
-            TRY(net_send_counted(net, t, net_peer(net, node), t->tag,
-                                 exec->memory.param + own.at, own.count * sizeof(float)));
+    for (int i = 0; i < n; i++) {
+        const struct exchange_transfer *x = &net->transfers[i];
+        if (x->is_send)
+            TRY(net_send_counted(net, t, net_peer(net, x->member), t->tag,
+                                 net->exec->memory.param + x->at, x->count * sizeof(float)));
     }
     return STATUS_OK;
 }

@@ -203,13 +203,19 @@ static enum status send_round(struct net *net, struct net_task *t, struct net_co
     else
         codec_encode(codec->state, codec->round, gradient, own);
     for (int node = 0; node < exec->topology.nodes; node++) {
-        codec->arrived[node] = payloads + (size_t)node * stride;
-        codec->bytes[node] = bytes;
-        if (node == exec->topology.node)
-            continue;
-        TRY(net_receive(net, t, net_peer(net, node), tag, payloads + (size_t)node * stride,
-                        bytes));
-        TRY(net_send(net, t, net_peer(net, node), tag, own, bytes));
+        net->members[node].at = (size_t)node * stride;
+        net->members[node].count = codec->bytes[node] = bytes;
+        codec->arrived[node] = payloads + net->members[node].at;
+    }
+    const int n = exchange_all_gather(net->members, exec->topology.nodes, exec->topology.node,
+                                      net->transfers);
+    for (int i = 0; i < n; i++) {
+        const struct exchange_transfer *x = &net->transfers[i];
+        const int peer = net_peer(net, x->member);
+        if (x->is_send)
+            TRY(net_send(net, t, peer, tag, payloads + x->at, x->count));
+        else
+            TRY(net_receive(net, t, peer, tag, payloads + x->at, x->count));
     }
     return STATUS_OK;
 }

@@ -19,15 +19,20 @@ static enum status exchange(struct net *net, struct net_task *t, int64_t count, 
 {
     const struct exec *exec = net->exec;
 
-    for (int node = 0; node < exec->topology.nodes; node++) {
-        if (node == exec->topology.node)
-            continue;
-        const int peer = net_peer(net, node);
-        for (int64_t i = 0; i < count; i++) {
-            const struct parcel theirs = place(net, t, node, i);
-            const struct parcel ours = place(net, t, exec->topology.node, i);
-            TRY(net_receive(net, t, peer, t->tag, theirs.data, theirs.bytes));
-            TRY(net_send(net, t, peer, t->tag, ours.data, ours.bytes));
+    for (int node = 0; node < exec->topology.nodes; node++)
+        net->members[node].count = 1;
+    const int n = exchange_all_gather(net->members, exec->topology.nodes, exec->topology.node,
+                                      net->transfers);
+    for (int i = 0; i < n; i++) {
+        const struct exchange_transfer *x = &net->transfers[i];
+        const int peer = net_peer(net, x->member);
+        for (int64_t which = 0; which < count; which++) {
+            const struct parcel p =
+                place(net, t, x->is_send ? exec->topology.node : x->member, which);
+            if (x->is_send)
+                TRY(net_send(net, t, peer, t->tag, p.data, p.bytes));
+            else
+                TRY(net_receive(net, t, peer, t->tag, p.data, p.bytes));
         }
     }
     return STATUS_OK;

@@ -12,19 +12,10 @@ enum { FLYING_MOST = 4 << 20 }; /* enough for any link to be busy */
 
 static int partial_sums(const struct exec *exec, int node, struct tree_node *out)
 {
-    struct tree_stack stack;
     int64_t first, count;
 
     exec_node_row(exec, node, &first, &count);
-    tree_stack_init(&stack, exec->config.shards);
-    for (int64_t v = first; v < first + count; v++) {
-        tree_stack_push(&stack, v);
-        while (tree_stack_can_add(&stack))
-            tree_stack_add(&stack);
-    }
-    for (int i = 0; i < stack.count; i++)
-        out[i] = stack.node[i];
-    return stack.count;
+    return tree_row(exec->config.shards, first, count, out);
 }
 
 /* Tasks ------------------------------------------------------------------------------------ */
@@ -218,6 +209,18 @@ static enum status place_states(struct net *net)
     return STATUS_OK;
 }
 
+/* Room for what one node exchanges at once. */
+static enum status make_exchange(struct net *net)
+{
+    const int nodes = net->exec->topology.nodes;
+
+    TRY(mem_alloc((size_t)nodes, sizeof *net->members, &net->members));
+    for (int node = 0; node < nodes; node++)
+        net->members[node].sums = net->sums.n_of[node];
+    const int most = exchange_most(net->members, nodes, net->exec->topology.node);
+    return mem_alloc((size_t)most, sizeof *net->transfers, &net->transfers);
+}
+
 enum status net_start(struct exec *exec)
 {
     struct net *net = exec->net;
@@ -229,6 +232,7 @@ enum status net_start(struct exec *exec)
     TRY(mem_alloc(1, reduce_scratch(&net->lane), &net->lane.scratch));
     TRY(mem_alloc(TREE_SCRATCH, sizeof *net->sums.scratch, &net->sums.scratch));
     TRY(place_sums(net));
+    TRY(make_exchange(net));
     TRY(net_codecs_create(net));
     TRY(net_rows_create(net));
     TRY(net_unshards_create(net));
@@ -268,6 +272,8 @@ void net_destroy(struct exec *exec)
     net_codecs_destroy(net);
     net_unshards_destroy(net);
     net_rows_destroy(net);
+    mem_free(net->members);
+    mem_free(net->transfers);
     mem_free(net->sums.part_of);
     mem_free(net->lane.columns);
     mem_free(net->lane.scratch);

@@ -68,6 +68,21 @@ int tree_buffers(int64_t shards, int64_t first, int64_t count)
     return most;
 }
 
+int tree_row(int64_t shards, int64_t first, int64_t count, struct tree_node *out)
+{
+    struct tree_stack stack;
+
+    tree_stack_init(&stack, shards);
+    for (int64_t v = first; v < first + count; v++) {
+        tree_stack_push(&stack, v);
+        while (tree_stack_can_add(&stack))
+            tree_stack_add(&stack);
+    }
+    for (int i = 0; i < stack.count; i++)
+        out[i] = stack.node[i];
+    return stack.count;
+}
+
 struct combine {
     const struct tree_part *parts;
     int n_parts;

@@ -39,6 +39,9 @@ void tree_stack_add(struct tree_stack *stack);
 /* Most buffers that the row [first, first + count) needs at once, and how many it ends with. */
 int tree_buffers(int64_t shards, int64_t first, int64_t count);
 
+/* What the row [first, first + count) ends with; out has room for 2 * TREE_DEPTH. Returns how many. */
+int tree_row(int64_t shards, int64_t first, int64_t count, struct tree_node *out);
+
 /* Partial sums of a whole job, left to right, for combining one stretch of the vector. */
 struct tree_part {
     struct tree_node node;
@@ -55,7 +58,7 @@ const float *tree_combine(const struct tree_part *parts, int n_parts, int64_t sh
 const float *tree_combine_some(const struct tree_part *parts, int n_parts, int64_t shards,
                                size_t at, size_t count, float *scratch);
 
-/* The same as a list, for who adds elsewhere. An operand below n_parts is that part, others are vectors of scratch: number
+/* The same as a list, for who adds elsewhere; parts in any order. An operand below n_parts is that part, others are vectors of scratch: number
  * n_parts is the first of these. */
 struct tree_addition {
     int left, right, out; /* out may be one of the others */

@@ -164,21 +164,6 @@ static enum status cut(struct slices *slices)
 
 /* What workers stage ------------------------------------------------------------------------------ */
 
-static int cover(int64_t shards, int64_t first, int64_t count, struct tree_node *out)
-{
-    struct tree_stack stack;
-
-    tree_stack_init(&stack, shards);
-    for (int64_t v = first; v < first + count; v++) {
-        tree_stack_push(&stack, v);
-        while (tree_stack_can_add(&stack))
-            tree_stack_add(&stack);
-    }
-    for (int i = 0; i < stack.count; i++)
-        out[i] = stack.node[i];
-    return stack.count;
-}
-
 static enum status cover_rows(struct slices *slices)
 {
     const struct ps_config *config = &slices->config;
@@ -191,8 +176,8 @@ static enum status cover_rows(struct slices *slices)
         const bool sums = config->policy == PS_STEP;
         const int64_t own = slices_row(config, w);
         slices->leaves[w] = sums ? config->shards : config->policy == PS_CENTER ? 1 : own;
-        slices->n_nodes[w] = cover(slices->leaves[w], sums ? config->rows[w] : 0,
-                                   config->policy == PS_CENTER ? 1 : own, slices->nodes[w]);
+        slices->n_nodes[w] = tree_row(slices->leaves[w], sums ? config->rows[w] : 0,
+                                      config->policy == PS_CENTER ? 1 : own, slices->nodes[w]);
     }
     for (int i = 0; i < slices->count; i++) {
         struct slice *slice = &slices->slice[i];

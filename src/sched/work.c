@@ -224,16 +224,11 @@ static double to_others(const struct reading *r, double times)
 /* Partial sums that a node's row of shards ends with: one for each largest subtree in it. */
 static int subtrees_of(const struct reading *r)
 {
-    const int64_t shards = r->config->shards, count = shards / r->topology->nodes;
-    struct tree_stack stack;
+    const int64_t shards = r->config->shards;
+    struct tree_node sums[2 * TREE_DEPTH];
+    const int count = tree_row(shards, 0, shards / r->topology->nodes, sums);
 
-    tree_stack_init(&stack, shards);
-    for (int64_t v = 0; v < count; v++) {
-        tree_stack_push(&stack, v);
-        while (tree_stack_can_add(&stack))
-            tree_stack_add(&stack);
-    }
-    return stack.count > 0 ? stack.count : 1;
+    return count > 0 ? count : 1;
 }
 
 static struct task_work work_of_net_sum(const struct reading *r, const struct task *task)
