@@ -68,7 +68,8 @@ static void increment(struct exec *exec, int task)
 
 void lane_signal(struct lane *lane, int task)
 {
-    note_arrival(arrivals_at(lane->exec, task) + lane->number, lane->exec->topology.rank);
+    note_arrival(arrivals_at(lane->exec, task) + lane->worker.number,
+                 lane->exec->topology.rank);
     increment(lane->exec, task);
 }
 

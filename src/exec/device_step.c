@@ -166,7 +166,7 @@ static size_t write_numbers(const struct exec *exec, const struct batch *batch, 
             .seed = exec->config.seed,
             .first_sample = batch->step * (uint64_t)exec->config.batch +
                             (uint64_t)exec_samples(exec, lane->first + i).begin,
-            .inv_batch = (float)(1.0 / (double)exec_step_weight(exec)),
+            .inv_batch = (float)(1.0 / (double)exec->now.weight),
         };
     return ALIGN + (size_t)lane->count * sizeof *steps;
 }

@@ -221,7 +221,7 @@ static bool is_mine(const struct lane *lane, int64_t b)
     if (parts && b % comm_size(parts) != comm_rank(parts))
         return false;
     return (parts ? b / comm_size(parts) : b) % exec->topology.job_lanes ==
-           exec->topology.first_lane + lane->number;
+           exec->topology.first_lane + lane->worker.number;
 }
 
 /* What a batch gives goes to its places. */
@@ -579,9 +579,9 @@ static void predict(struct lane *lane)
     const struct exec *exec = lane->exec;
 
     if (lane != exec->lanes)
-        return;                                     /* one lane is enough for so few */
-    lane->bases[BASE_LOSS] = (char *)lane->scratch; /* nobody asks for these */
-    lane->bases[BASE_CORRECT] = (char *)(lane->scratch + 1);
+        return;                                            /* one lane is enough for so few */
+    lane->bases[BASE_LOSS] = (char *)lane->worker.scratch; /* nobody asks for these */
+    lane->bases[BASE_CORRECT] = (char *)(lane->worker.scratch + 1);
     const struct plan *plan =
         run_samples(lane, exec->eval.predict_index, exec->eval.predict_count);
     if (!plan)

@@ -124,7 +124,7 @@ static uint64_t find_tail(const struct exec *exec, const struct readers *readers
         if (last < 0)
             return tail;
         bytes += bytes_of(exec, last);
-        if (tail && bytes > exec->window)
+        if (tail && bytes > exec->layout.window)
             return tail;
         tail |= UINT64_C(1) << last;
     }
@@ -138,7 +138,7 @@ static uint64_t find_head(const struct exec *exec, const struct hold_order *orde
 
     for (int i = 0; i < order->count; i++) {
         bytes += bytes_of(exec, order->bucket[i]);
-        if (head && bytes > exec->window)
+        if (head && bytes > exec->layout.window)
             break;
         head |= UINT64_C(1) << order->bucket[i];
     }

@@ -72,7 +72,7 @@ static void write_zeros(const struct lane *lane, uint64_t buckets)
         const int64_t begin = exec->layout.buckets.begin[b],
                       end = exec->layout.buckets.begin[b + 1];
         if (bucket_is_table(&exec->layout, b))
-            rows_leave_empty(lane, b);
+            rows_leave_empty(&exec->layout, b, lane->bases[BASE_FACTOR]);
         else if (!bucket_is_factored(&exec->layout, b))
             memset((float *)lane->bases[BASE_GRAD] + begin, 0,
                    (size_t)(end - begin) * sizeof(float));
@@ -85,7 +85,7 @@ static enum status run_nodes(struct lane *lane, int number, const struct lane_sh
 
     const uint64_t written = written_by(task);
 
-    if (lane->exec->releases) {
+    if (lane->exec->layout.releases) {
         release_touched(lane, task);
         /* All lanes stop at the same tasks, those without samples too: release.c needs that. */
         if (written)
@@ -118,7 +118,7 @@ static enum status run_copy(struct lane *lane, int number, const struct lane_sha
 static enum status run_columns(struct lane *lane, int number, const struct lane_shard *shard)
 {
     (void)shard;
-    columns_compute(lane, lane->exec->program->tasks[number].bucket);
+    columns_compute(&lane->worker, lane->exec->program->tasks[number].bucket, lane->trace);
     if (lane->exec->program->tasks[number].signal >= 0) {
         exec_meet(lane->exec, "joined");
         lane_signal(lane, number);
@@ -139,7 +139,8 @@ static enum status run_gather(struct lane *lane, int number, const struct lane_s
     const struct exec *exec = lane->exec;
 
     if (!shard->plan)
-        gather_write_zeros(lane, exec->program->tasks[number].gather);
+        gather_write_zeros(&exec->layout, exec->memory.tables,
+                           exec->program->tasks[number].gather, lane->first);
     exec_meet(lane->exec, "met");
     lane_signal(lane, number);
     return STATUS_OK;
@@ -147,9 +148,12 @@ static enum status run_gather(struct lane *lane, int number, const struct lane_s
 
 static enum status run_clip(struct lane *lane, int number, const struct lane_shard *shard)
 {
+    const struct exec *exec = lane->exec;
+
     (void)number;
     if (shard->plan)
-        privacy_clip(lane, shard->step.inv_batch);
+        privacy_clip(&exec->layout, (float *)lane->bases[BASE_GRAD],
+                     exec->config.privacy->clip * (double)shard->step.inv_batch);
     return STATUS_OK;
 }
 

@@ -11,12 +11,12 @@
 #include "data/source.h"
 #include "exec/account.h"
 #include "exec/plan.h"
+#include "exec/sums.h"
 #include "kernel/tree.h"
 #include "kernel/update.h"
 #include "sched/program.h"
 
 struct exec;
-struct columns;
 
 /* In traces: a lane makes its part of a gradient of rows or factors, and uses it. */
 #define EXEC_MAKING "gradient and update"
@@ -26,7 +26,7 @@ enum { PLANS_MAX = 64, LANES_MAX = 1024 };
 /* One thread of this rank that runs whole shards. */
 struct lane {
     struct exec *exec;
-    int number;           /* among all lanes of this node */
+    struct sum_worker worker;
     int64_t first, count; /* its shards */
     char *arena;          /* of the shard that runs now */
     char *arenas;         /* as many as the pipeline has shards under way; else it is the one */
@@ -37,11 +37,8 @@ struct lane {
     int n_plans;
     struct plan *eval_plans[PLANS_MAX];
     int n_eval_plans;
-    struct columns *columns; /* one a bucket */
-    float *gradients;        /* its buffers: buffer i at gradients + i * exec->layout.vector */
+    float *gradients; /* its buffers: buffer i at gradients + i * exec->layout.vector */
     int n_buffers;
-    struct pool *pool; /* threads that share each op's work, or NULL */
-    float *scratch;    /* reduce_scratch bytes for each of its threads */
     int next_task; /* of the program: its synchronization tasks below this are done in this step */
     struct kernel_update_step
         numbers;         /* of this step's updates, scaled when the norm is known */
@@ -118,9 +115,6 @@ MUST_CHECK enum status lane_await(struct lane *lane, const struct task *task);
 /* Runs one instruction of a plan. Only one that talks can fail. */
 MUST_CHECK enum status lane_run(struct lane *lane, const struct instruction *instruction,
                                 const struct kernel_step *step);
-
-/* The lane's shard has no samples: its table of gather g is zero. */
-void gather_write_zeros(struct lane *lane, int g);
 
 /* Runs this lane's synchronization tasks in program order, waiting for what those below `end` wait for;
  * the first of the others that is not ready ends it (sync.c). */

@@ -25,7 +25,7 @@ static struct lower_config config_of(const struct exec *exec, int node)
         .gives = exec->remote != NULL,
         .is_direct = exec->remote && exec->remote->is_direct,
         .is_device = config->device != NULL,
-        .releases = exec->releases,
+        .releases = exec->layout.releases,
         .has_steps = config->batch > 0,
         .clips_samples = config->privacy != NULL,
         .in_arena = exec->layout.buckets.pass,

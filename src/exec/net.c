@@ -69,7 +69,7 @@ int net_peer(const struct net *net, int node)
 void net_stretches(const struct net *net, int b, int node, int rail, int64_t *begin,
                    int64_t *end)
 {
-    const int64_t count = reduce_stretches(net->exec, b);
+    const int64_t count = reduce_stretches(&net->exec->sums, b);
     const int64_t owner = (int64_t)node * net->rails + rail;
     const int64_t owners = (int64_t)net->exec->topology.nodes * net->rails;
 
@@ -121,7 +121,7 @@ enum status net_send(struct net *net, struct net_task *t, int peer, uint32_t tag
 {
     if (bytes == 0)
         return STATUS_OK;
-    net->lane.times.bytes += (int64_t)bytes;
+    net->times.bytes += (int64_t)bytes;
     return transport_start_send(net->exec->transport, peer, tag, data, bytes,
                                 add_request(&t->sends, false));
 }
@@ -138,7 +138,7 @@ static enum status send_held(struct net *net, struct transfers *list)
         if (traffic->flying > 0 && traffic->flying + request->bytes > traffic->flying_most)
             return STATUS_OK;
         traffic->flying += request->bytes;
-        net->lane.times.bytes += (int64_t)request->bytes;
+        net->times.bytes += (int64_t)request->bytes;
         TRY(transport_start_send(net->exec->transport, request->member, request->tag,
                                  request->data, request->bytes, request));
     }
@@ -332,14 +332,14 @@ void net_work_on_own(struct net *net, struct net_task *t, enum reduce_what what)
     struct trace_row *row = t->channel < CHANNELS ? net->traffic.rows[t->channel] : NULL;
     const int64_t traced = t->traced ? trace_begin(row) : 0;
     const int b = t->task->bucket;
-    int64_t begin = 0, end = reduce_stretches(exec, b);
+    int64_t begin = 0, end = reduce_stretches(&exec->sums, b);
     const float *sum = NULL;
 
     if (bucket_is_compressed(exec, b))
         sum = exec->memory.sum + exec->layout.buckets.begin[b];
     else
         net_stretches(net, b, exec->topology.node, net->rail, &begin, &end);
-    reduce_stretches_of(&net->lane, b, begin, end, what, sum, &net->step.numbers);
+    reduce_stretches_of(&net->worker, b, begin, end, what, sum, &net->step.numbers);
     trace_end(row, traced, TRACE_COMM, names[what], bucket_name(net, t));
 }
 
@@ -347,7 +347,7 @@ enum status net_scale(struct net *net)
 {
     if (!net->exec->layout.facts.rule.clips || net->is_scaled)
         return STATUS_OK;
-    TRY(reduce_clip_scale(net->exec, net->steps, &net->step.numbers.scale));
+    TRY(reduce_clip_scale(&net->exec->sums, net->steps, &net->step.numbers.scale));
     net->is_scaled = true;
     return STATUS_OK;
 }
@@ -481,8 +481,8 @@ static void account(struct net *net, bool is_busy)
         return;
     const int64_t now = clock_ns(), computed = overlap_computed(overlap, now);
     if (!is_busy) {
-        net->lane.times.comm += now - traffic->busy_since;
-        net->lane.times.hidden += computed - traffic->computed;
+        net->times.comm += now - traffic->busy_since;
+        net->times.hidden += computed - traffic->computed;
     }
     traffic->busy_since = is_busy ? now : 0;
     traffic->computed = computed;
@@ -589,7 +589,7 @@ static void end_step(struct net *net)
     net->steps += !net->step.walk.is_evaluation;
     net->walks++;
     pthread_mutex_lock(&handoff->lock);
-    handoff->known = net->lane.times;
+    handoff->known = net->times;
     handoff->is_running = handoff->is_given;
     pthread_cond_broadcast(&handoff->changed);
     pthread_mutex_unlock(&handoff->lock);

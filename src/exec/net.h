@@ -135,7 +135,8 @@ struct unshard;
 struct net {
     struct exec *exec;
     int rail, rails;
-    struct lane lane; /* for sums and updates: it has no shards */
+    struct sum_worker worker; /* it sums and updates what its tasks name */
+    struct times times;
     struct net_task *tasks;
     int n_tasks;
     uint32_t tags;

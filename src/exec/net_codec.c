@@ -230,9 +230,9 @@ static void clear_gaps(const struct exec *exec, int b, struct codec_state *state
 {
     struct codec_vector vectors[CODEC_VECTORS];
 
-    reduce_clear_gaps(exec, b, exec->memory.sum + exec->layout.buckets.begin[b]);
+    reduce_clear_gaps(&exec->sums, b, exec->memory.sum + exec->layout.buckets.begin[b]);
     if (codec_vectors(state, vectors) > 0)
-        reduce_clear_gaps(exec, b, vectors[0].data);
+        reduce_clear_gaps(&exec->sums, b, vectors[0].data);
 }
 
 /* In the order of nodes, as payloads are decoded. */

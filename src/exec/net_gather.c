@@ -171,7 +171,7 @@ static struct parcel place_of_squares(const struct net *net, const struct net_ta
     if (!array)
         return (struct parcel){ NULL, 0 };
     net_stretches(net, b, node, net->rail, &begin, &end);
-    const struct piece_range range = norms_pieces(exec, b, begin, end);
+    const struct piece_range range = norms_pieces(&exec->sums, b, begin, end);
     return (struct parcel){ (char *)(array + range.begin),
                             (size_t)(range.end - range.begin) * sizeof *array };
 }

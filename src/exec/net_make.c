@@ -140,7 +140,7 @@ enum status net_create(struct exec *exec)
     /* With ZeRO-2 the window of gradients (release.c) bounds the sends; a bound of our own could block it. */
     if (exec->config.zero >= 2)
         net->traffic.flying_most = SIZE_MAX;
-    net->lane = (struct lane){ .exec = exec };
+    net->worker.sums = &exec->sums;
     pthread_mutex_init(&net->handoff.lock, NULL);
     pthread_cond_init(&net->handoff.changed, NULL);
     TRY(mem_alloc((size_t)exec->topology.nodes, sizeof *net->sums.n_of, &net->sums.n_of));
@@ -177,7 +177,7 @@ static enum status place_sums(struct net *net)
     if (memory == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes for sums are refused", sums->bytes);
     sums->vectors = memory;
-    if (exec->releases)
+    if (exec->layout.releases)
         pages_keep_small(memory, sums->bytes);
     float *next = sums->vectors + (size_t)sums->n_own * exec->layout.vector;
 
@@ -224,9 +224,9 @@ enum status net_start(struct exec *exec)
 
     if (net->rail >= net->rails || exec->config.batch == 0)
         return STATUS_OK;
-    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *net->lane.columns,
-                  &net->lane.columns));
-    TRY(mem_alloc(1, reduce_scratch(&net->lane), &net->lane.scratch));
+    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *net->worker.columns,
+                  &net->worker.columns));
+    TRY(mem_alloc(1, reduce_scratch(&net->worker), &net->worker.scratch));
     TRY(mem_alloc(TREE_SCRATCH, sizeof *net->sums.scratch, &net->sums.scratch));
     TRY(place_sums(net));
     TRY(net_codecs_create(net));
@@ -269,8 +269,8 @@ void net_destroy(struct exec *exec)
     net_unshards_destroy(net);
     net_rows_destroy(net);
     mem_free(net->sums.part_of);
-    mem_free(net->lane.columns);
-    mem_free(net->lane.scratch);
+    mem_free(net->worker.columns);
+    mem_free(net->worker.scratch);
     mem_free(net->sums.scratch);
     mem_free(net->requests);
     mem_free(net->flags);

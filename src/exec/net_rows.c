@@ -177,7 +177,7 @@ static enum status start_push(struct net *net, struct net_task *t)
         rows->own[i].count = 0;
     for (int p = 0; p < net->sums.n_own; p++) {
         struct rows_packet *packets = rows->own + (size_t)p * (size_t)exec->topology.nodes;
-        rows_merge(&net->lane, t->task->bucket, net->sums.own[p], exec->topology.nodes,
+        rows_merge(&net->worker, t->task->bucket, net->sums.own[p], exec->topology.nodes,
                    packets);
         for (int node = 0; node < exec->topology.nodes; node++)
             rows->own_counts[node * net->sums.n_own + p] = packets[node].count;
@@ -238,7 +238,7 @@ static enum status take_rows(struct net *net, const struct net_task *t)
 
 struct exact_sum *net_row_squares(const struct exec *exec, int b, int node)
 {
-    return &exec->norms.rows[(size_t)b * norms_row_sums(exec) + (size_t)node];
+    return &exec->norms.rows[(size_t)b * norms_row_sums(&exec->sums) + (size_t)node];
 }
 
 /* Numbers of rows are here, then the rows. */
@@ -258,10 +258,10 @@ static enum status finish_push(struct net *net, struct net_task *t)
 
     TRY(take_rows(net, t));
     if (t->task->does >> TASK_UPDATE & 1)
-        rows_update_packets(&net->lane, b, rows->heard, rows->n_packets, &net->step.numbers,
+        rows_update_packets(&net->worker, b, rows->heard, rows->n_packets, &net->step.numbers,
                             fresh);
     else
-        rows_sum_packets(&net->lane, b, rows->heard, rows->n_packets, fresh,
+        rows_sum_packets(&net->worker, b, rows->heard, rows->n_packets, fresh,
                          net_row_squares(exec, b, exec->topology.node));
     return STATUS_OK;
 }
@@ -300,7 +300,7 @@ static enum status update_rows(struct net *net, struct net_task *t)
     const int b = t->task->bucket;
 
     TRY(net_scale(net));
-    rows_update_packet(&net->lane, b, &net->step.numbers,
+    rows_update_packet(&net->worker, b, &net->step.numbers,
                        &net->served[b]->fresh[net->exec->topology.node]);
     return STATUS_OK;
 }

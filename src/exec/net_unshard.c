@@ -87,7 +87,7 @@ static enum status serve(struct net *net, const struct net_task *t, int node, bo
             return STATUS_OK;
         TRY(transport_start_send(exec->transport, net_peer(net, node), t->tag,
                                  exec->memory.param + own.at, bytes, &s->partition));
-        net->lane.times.bytes += (int64_t)bytes;
+        net->times.bytes += (int64_t)bytes;
         s->is_sending = *moved = true;
     }
     TRY(transport_test(exec->transport, &s->partition, &done));
@@ -123,7 +123,7 @@ static int64_t last_place(const struct net *net)
         const int b = hold_at(exec, &net->step.walk, place + 1);
         const int64_t count = exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b];
         bytes += (size_t)count * sizeof(float);
-        if (place > furthest && bytes > exec->window)
+        if (place > furthest && bytes > exec->layout.window)
             return place;
     }
     return INT64_MAX;

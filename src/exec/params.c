@@ -341,6 +341,14 @@ enum status exec_make_parts(struct exec *exec)
     return exec_settle(exec);
 }
 
+/* Puts the lanes' columns of this rank back to the flat vectors. */
+static void return_columns(struct exec *exec)
+{
+    for (int i = 0; i < exec->topology.n_lanes && exec->now.columns_taken; i++)
+        columns_return(&exec->lanes[i].worker);
+    exec->now.columns_taken = false;
+}
+
 enum status exec_settle(struct exec *exec)
 {
     struct lane *lane = &exec->lanes[0];
@@ -358,7 +366,7 @@ enum status exec_settle(struct exec *exec)
             TRY(exec_wait_last(exec, lane, exec->program->fresh[b],
                                "all_gather of parameters"));
     }
-    columns_return(exec);
+    return_columns(exec);
     exec_meet(exec, "settle");
     const int settled = exec->program->barrier[BARRIER_SETTLE];
     lane_signal(lane, settled);
@@ -444,7 +452,7 @@ void exec_keep_gradient(struct exec *exec, float *out)
 void exec_begin_again(struct exec *exec, uint64_t seed, double lr)
 {
     BUG_ON(exec->remote || exec->config.compress.codec);
-    columns_return(exec);
+    return_columns(exec);
     exec->config.seed = seed;
     exec->config.optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = lr };
     for (int i = 0; i < exec->layout.n_states; i++)

@@ -699,12 +699,12 @@ enum status beside_tell_step(struct exec *exec, struct exec_result *result)
         return STATUS_OK;
     for (int r = 0; r < transport_size(transport); r++) {
         if (r != transport_rank(transport))
-            TRY(transport_send(transport, r, exec->beside_tag, &own, sizeof own));
+            TRY(transport_send(transport, r, exec->sums.beside_tag, &own, sizeof own));
     }
     for (int r = 0; r < transport_size(transport); r++) {
         struct told told = own;
         if (r != transport_rank(transport))
-            TRY(transport_receive(transport, r, exec->beside_tag, &told, sizeof told));
+            TRY(transport_receive(transport, r, exec->sums.beside_tag, &told, sizeof told));
         result->heard |= told.heard;
         if (r == beside->teller) {
             result->loss = told.loss;
@@ -716,12 +716,12 @@ enum status beside_tell_step(struct exec *exec, struct exec_result *result)
 
 /* Added in the order of ranks, so that all have the same. A number of which one rank has all, and others 0, comes out as it
  * was. */
-enum status beside_add(struct exec *exec, double *numbers, double *others, int count)
+enum status beside_add(const struct exec_beside *beside, uint32_t tag, double *numbers,
+                       double *others, int count)
 {
-    struct transport *transport = exec->config.beside.transport;
+    struct transport *transport = beside->transport;
     double *sums = others + count;
     const size_t bytes = (size_t)count * sizeof *numbers;
-    const uint32_t tag = exec->beside_tag + 1;
     const int own = transport_rank(transport);
 
     for (int r = 0; r < transport_size(transport); r++) {
@@ -747,10 +747,10 @@ enum status beside_tell(struct exec *exec, void *data, size_t bytes)
     if (!transport || bytes == 0)
         return STATUS_OK;
     if (transport_rank(transport) != beside->teller)
-        return transport_receive(transport, beside->teller, exec->beside_tag, data, bytes);
+        return transport_receive(transport, beside->teller, exec->sums.beside_tag, data, bytes);
     for (int r = 0; r < transport_size(transport); r++) {
         if (r != beside->teller)
-            TRY(transport_send(transport, r, exec->beside_tag, data, bytes));
+            TRY(transport_send(transport, r, exec->sums.beside_tag, data, bytes));
     }
     return STATUS_OK;
 }

@@ -39,7 +39,7 @@ void release_announced(struct lane *lane, int b)
 {
     const struct exec *exec = lane->exec;
 
-    if (!exec->releases || bucket_is_gathered(&exec->layout, b))
+    if (!exec->layout.releases || bucket_is_gathered(&exec->layout, b))
         return;
     lane->unreleased |= UINT64_C(1) << b;
     lane->summed_when[b] = exec_target(exec, exec->program->summed[b], exec->now.steps);
@@ -90,10 +90,10 @@ enum status release_make_room(struct lane *lane, uint64_t begins)
 {
     struct exec *exec = lane->exec;
 
-    if (!exec->releases || exec->topology.job_lanes != exec->topology.shards)
+    if (!exec->layout.releases || exec->topology.job_lanes != exec->topology.shards)
         return STATUS_OK;
     release_summed(lane);
-    while (bytes_of_all(exec, lane->unreleased | begins) > exec->window) {
+    while (bytes_of_all(exec, lane->unreleased | begins) > exec->layout.window) {
         const int b = first_to_wait_for(lane);
         if (b < 0)
             break;

@@ -17,7 +17,7 @@ enum status lane_run(struct lane *lane, const struct instruction *instruction,
         .problem = &instruction->problem,
         .scratch = lane->arena + instruction->scratch,
         .state = instruction->state,
-        .pool = lane->pool,
+        .pool = lane->worker.pool,
         .step = step,
     };
 
@@ -77,12 +77,12 @@ static bool is_alone(const struct exec *exec)
     return exec->config.part.count && !exec->config.part.with_others;
 }
 
-int64_t exec_step_weight(const struct exec *exec)
+/* What means of the step are divided by. Without labels that count all sums are zero. */
+static int64_t weight_of(const struct exec *exec, const struct batch *batch)
 {
-    const int64_t weight =
-        is_alone(exec) ? exec->now.batch->own_weight : exec->now.batch->weight;
+    const int64_t weight = is_alone(exec) ? batch->own_weight : batch->weight;
 
-    return weight > 0 ? weight : 1; /* without labels that count all sums are zero */
+    return weight > 0 ? weight : 1;
 }
 
 static struct kernel_step step_of(const struct exec *exec, int64_t v)
@@ -93,7 +93,7 @@ static struct kernel_step step_of(const struct exec *exec, int64_t v)
         .seed = exec->config.seed,
         .first_sample =
             batch->step * (uint64_t)exec->config.batch + (uint64_t)exec_samples(exec, v).begin,
-        .inv_batch = (float)(1.0 / (double)exec_step_weight(exec)),
+        .inv_batch = (float)(1.0 / (double)exec->now.weight),
     };
 }
 
@@ -240,6 +240,7 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     TRY(exec_prepare(exec, extents_of(batch, batch->samples / shards), false));
     if (batch->samples % shards)
         TRY(exec_prepare(exec, extents_of(batch, batch->samples / shards + 1), false));
+    exec->now.weight = weight_of(exec, batch);
     if (exec->device)
         return device_step(exec, batch, out);
     exec->now.batch = batch;
@@ -255,7 +256,7 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     exec->now.batch = NULL;
     TRY(status);
     hold_end(exec);
-    exec->columns_taken = exec->layout.has_columns;
+    exec->now.columns_taken = exec->layout.has_columns;
 
     /* Every lane of every rank of this node had announced its gradients, so their losses are there. */
     if (exec->topology.nodes > 1)

@@ -20,15 +20,23 @@ static bool does(const struct task *task, enum task_kind kind)
     return task->does >> kind & 1;
 }
 
+/* One shard alone: a bucket's gradients pass through the arena. */
+static float *passing_gradients(const struct lane *lane, int b)
+{
+    return lane->exec->layout.buckets.pass ? (float *)(lane->arena + lane->plan->gradients[b])
+                                           : NULL;
+}
+
 static enum status run_sum(struct lane *lane, const struct task *task)
 {
     const enum reduce_what what = does(task, TASK_PUSH)     ? SUM_AND_GIVE
                                   : does(task, TASK_UPDATE) ? SUM_AND_UPDATE
                                                             : SUM_AND_KEEP;
 
-    reduce_bucket(lane, task->bucket, what, &lane->numbers);
+    reduce_bucket(&lane->worker, task->bucket, what, passing_gradients(lane, task->bucket),
+                  &lane->numbers);
     if (lane == lane->exec->lanes)
-        lane->times.bytes += reduce_bytes(lane->exec, task->bucket);
+        lane->times.bytes += reduce_bytes(lane->worker.sums, task->bucket);
     return STATUS_OK;
 }
 
@@ -38,21 +46,21 @@ static enum status scale_numbers(struct lane *lane)
     struct exec *exec = lane->exec;
 
     return exec->layout.facts.rule.clips
-               ? reduce_clip_scale(exec, exec->now.steps, &lane->numbers.scale)
+               ? reduce_clip_scale(&exec->sums, exec->now.steps, &lane->numbers.scale)
                : STATUS_OK;
 }
 
 static enum status run_direction(struct lane *lane, const struct task *task)
 {
     TRY(scale_numbers(lane));
-    reduce_bucket(lane, task->bucket, DIRECT, &lane->numbers);
+    reduce_bucket(&lane->worker, task->bucket, DIRECT, NULL, &lane->numbers);
     return STATUS_OK;
 }
 
 static enum status run_update(struct lane *lane, const struct task *task)
 {
     TRY(scale_numbers(lane));
-    reduce_bucket(lane, task->bucket, UPDATE, &lane->numbers);
+    reduce_bucket(&lane->worker, task->bucket, UPDATE, NULL, &lane->numbers);
     return STATUS_OK;
 }
 
