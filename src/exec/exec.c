@@ -249,7 +249,7 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
     exec->hold.furthest = carve(carver, 1, sizeof *exec->hold.furthest);
     exec->memory.flags =
         carve(carver, 2 * (size_t)exec->topology.ranks, sizeof *exec->memory.flags);
-    exec->account.arrivals = carve(carver, 1, account_bytes(exec));
+    exec->account.arrivals = carve(carver, 1, account_bytes(&exec->account));
     exec->memory.losses = carve(carver, 2 * shards, sizeof(float));
     exec->memory.corrects = carve(carver, 2 * shards, sizeof(float));
     exec->memory.param = carve(carver, exec->layout.vector, sizeof(float));
@@ -340,6 +340,24 @@ static void flush_denormals(void *arg, int index)
         kernel_flush_denormals();
 }
 
+static void point_lane(struct exec *exec, struct lane *lane, int index)
+{
+    lane->exec = exec;
+    lane->topology = &exec->topology;
+    lane->layout = &exec->layout;
+    lane->memory = &exec->memory;
+    lane->now = &exec->now;
+    lane->worker.sums = &exec->sums;
+    lane->worker.number =
+        exec->topology.rank * exec->topology.n_lanes + index - exec->topology.first_lane;
+    lane->clock.account = &exec->account;
+    lane->clock.lane = lane->worker.number;
+    lane->clock.is_first = index == 0;
+    lane->tensor = (struct lane_tensor){ .config = &exec->config,
+                                         .index = index,
+                                         .lanes = exec->topology.n_lanes };
+}
+
 static enum status make_lanes(struct exec *exec)
 {
     /* A pipeline takes its shards one after the other; threads share each op. */
@@ -360,11 +378,8 @@ static enum status make_lanes(struct exec *exec)
     TRY(mem_alloc((size_t)exec->topology.n_lanes, sizeof *exec->lanes, &exec->lanes));
     for (int i = 0; i < exec->topology.n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
-        lane->exec = exec;
-        lane->worker.number =
-            exec->topology.rank * exec->topology.n_lanes + i - exec->topology.first_lane;
+        point_lane(exec, lane, i);
         lane_row(exec, lane->worker.number, &lane->first, &lane->count);
-        lane->worker.sums = &exec->sums;
         TRY(columns_create(&lane->worker));
         const size_t reduce = (size_t)helpers * reduce_scratch(&lane->worker);
         TRY(mem_alloc(1, reduce > join ? reduce : join, &lane->worker.scratch));
@@ -398,7 +413,7 @@ static enum status read_config(struct exec *exec, struct transport *transport)
 {
     const struct exec_config *config = &exec->config;
 
-    exec->transport = transport;
+    exec->transport = exec->account.transport = transport;
     exec->topology.rank = transport_rank(transport);
     exec->topology.ranks = transport_size(transport);
     if (config->pipeline.stages > 1 || config->pipeline.ordered)
@@ -421,6 +436,38 @@ static enum status read_config(struct exec *exec, struct transport *transport)
     return gathers_check(config, &exec->topology, &exec->layout);
 }
 
+static enum status share_layers(struct exec *exec)
+{
+    uint32_t tags = 0;
+
+    TRY(talk_create(&exec->config, &exec->topology, exec->layout.facts.rule.adapts, &tags));
+    for (int i = 0; i < exec->topology.n_lanes; i++)
+        exec->lanes[i].tensor.tag = tags + (uint32_t)i;
+    return STATUS_OK;
+}
+
+static enum status make_accounts(struct exec *exec)
+{
+    TRY(account_create(&exec->account, &exec->model, &exec->layout));
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
+        struct lane_clock *clock = &exec->lanes[i].clock;
+        char name[32];
+
+        (void)snprintf(name, sizeof name, "lane %d", i);
+        TRY(mem_alloc((size_t)exec->topology.ranks, sizeof *clock->waited_for,
+                      &clock->waited_for));
+        TRY(trace_add_row(exec->config.trace, name, 0, &clock->trace));
+    }
+    return STATUS_OK;
+}
+
+/* Lanes know what steps need, when it is there. */
+static void give_program(struct exec *exec)
+{
+    for (int i = 0; i < exec->topology.n_lanes; i++)
+        exec->lanes[i].program = exec->program;
+}
+
 static enum status make_remote(struct exec *exec)
 {
     const enum status status = remote_create(&exec->sums, &exec->remote);
@@ -436,16 +483,17 @@ static enum status create(struct exec *exec)
     if (config->beside.transport)
         exec->sums.beside_tag = transport_new_tags(config->beside.transport, 2);
     transport_set_patience(exec->transport, config->stall_timeout);
-    TRY(talk_create(exec));
+    TRY(share_layers(exec));
     if (exec->topology.nodes > 1 && !config->device)
         TRY(net_create(exec));
     if (config->remote)
         TRY(make_remote(exec));
     TRY(pipe_create(exec));
-    TRY(account_create(exec));
+    TRY(make_accounts(exec));
     find_window(exec);
     TRY(hold_create(exec));
     TRY(exec_make_program(exec));
+    give_program(exec);
     transport_set_waiters(exec->transport, exec->topology.all_lanes + (exec->net != NULL));
     TRY(share_memory(exec));
     TRY(average_create(exec));
@@ -477,6 +525,10 @@ static enum status allocate(const struct exec_config *config, struct exec **out)
                                 .norms = &exec->norms,
                                 .clip = &exec->clip,
                                 .threads = 1 };
+    exec->account = (struct exec_account){ .config = &exec->config,
+                                           .topology = &exec->topology,
+                                           .memory = &exec->memory,
+                                           .now = &exec->now };
     pthread_mutex_init(&exec->account.overlap.lock, NULL);
     pthread_mutex_init(&exec->clip.lock, NULL);
     *out = exec;
@@ -527,6 +579,12 @@ static void free_arena(struct lane *lane)
     lane->arenas = lane->arena = NULL;
 }
 
+static void destroy_plans(struct plan_list *plans)
+{
+    for (int p = 0; p < plans->count; p++)
+        plan_destroy(plans->of[p]);
+}
+
 void exec_destroy(struct exec *exec)
 {
     if (!exec)
@@ -539,22 +597,21 @@ void exec_destroy(struct exec *exec)
     pipe_destroy(exec);
     hold_destroy(exec);
     pool_destroy(exec->lanes_pool);
-    account_destroy(exec);
+    account_destroy(&exec->account);
     pthread_mutex_destroy(&exec->account.overlap.lock);
     pthread_mutex_destroy(&exec->clip.lock);
     for (int i = 0; exec->lanes && i < exec->topology.n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
-        for (int p = 0; p < lane->n_plans; p++)
-            plan_destroy(lane->plans[p]);
-        for (int p = 0; p < lane->n_eval_plans; p++)
-            plan_destroy(lane->eval_plans[p]);
+        destroy_plans(&lane->plans);
+        destroy_plans(&lane->eval_plans);
+        mem_free(lane->clock.waited_for);
         free_arena(lane);
         pool_destroy(lane->worker.pool);
         mem_free(lane->worker.scratch);
         columns_destroy(&lane->worker);
-        mem_free(lane->eval_x);
-        mem_free(lane->eval_x2);
-        mem_free(lane->eval_y);
+        mem_free(lane->samples.x);
+        mem_free(lane->samples.x2);
+        mem_free(lane->samples.y);
     }
     mem_free(exec->lanes);
     mem_free(exec->topology.begins);
@@ -571,12 +628,11 @@ void exec_destroy(struct exec *exec)
 
 const struct plan *lane_plan(const struct lane *lane, struct extents extents, bool evaluation)
 {
-    struct plan *const *plans = evaluation ? lane->eval_plans : lane->plans;
-    const int n = evaluation ? lane->n_eval_plans : lane->n_plans;
+    const struct plan_list *plans = evaluation ? &lane->eval_plans : &lane->plans;
 
-    for (int i = 0; i < n; i++) {
-        if (extents_equal(plans[i]->extents, extents))
-            return plans[i];
+    for (int i = 0; i < plans->count; i++) {
+        if (extents_equal(plans->of[i]->extents, extents))
+            return plans->of[i];
     }
     return NULL;
 }
@@ -633,8 +689,9 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
         return STATUS_OK;
     for (int i = 0; i < exec->topology.n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
-        struct plan **plans = evaluation ? lane->eval_plans : lane->plans;
-        int *n = evaluation ? &lane->n_eval_plans : &lane->n_plans;
+        struct plan_list *list = evaluation ? &lane->eval_plans : &lane->plans;
+        struct plan **plans = list->of;
+        int *n = &list->count;
 
         if (find_and_keep(plans, *n, extents))
             continue;
@@ -657,7 +714,7 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
                             &plans[*n]));
         ++*n;
         if (!evaluation && !exec->device)
-            TRY(lane_find_ranges(exec, plans[*n - 1]));
+            TRY(lane_find_ranges(exec->program, exec->config.train, plans[*n - 1]));
         is_new = true;
     }
     const struct plan *plan = lane_plan(&exec->lanes[0], extents, evaluation);
@@ -689,12 +746,6 @@ enum status exec_print_plan(struct exec *exec, int64_t rows, struct strbuf *out)
 }
 
 /* Lanes -------------------------------------------------------------------------------- */
-
-void exec_meet(struct exec *exec, const char *point)
-{
-    if (exec->config.at_meeting)
-        exec->config.at_meeting(exec->config.at_meeting_arg, point);
-}
 
 struct lanes_call {
     struct exec *exec;

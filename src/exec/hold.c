@@ -480,8 +480,9 @@ enum status hold_take(struct lane *lane, uint64_t buckets, bool is_backward)
                                                                      memory_order_relaxed)) {
         }
         const int unshard = exec->program->unshard[b];
-        TRY(exec_wait_until(exec, lane, unshard, exec_target(exec, unshard, uses - 1),
-                            "all_gather of parameters"));
+        TRY(clock_wait_until(&lane->clock, unshard,
+                             account_target(&exec->account, unshard, uses - 1),
+                             "all_gather of parameters"));
     }
     return STATUS_OK;
 }

@@ -126,8 +126,8 @@ static size_t predict_gradients(const struct exec *exec)
     if (exec->layout.buckets.pass)
         return 0; /* they are in the arena */
     if (exec->layout.releases && exec->topology.job_lanes == exec->topology.shards &&
-        exec->lanes[0].n_plans > 0) {
-        resident = exec->layout.window + most_written(exec, exec->lanes[0].plans[0]);
+        exec->lanes[0].plans.count > 0) {
+        resident = exec->layout.window + most_written(exec, exec->lanes[0].plans.of[0]);
         resident = resident < all ? resident : all;
     }
     for (int i = 0; i < exec->topology.n_lanes; i++)

@@ -201,7 +201,8 @@ static bool is_over(const struct net *net, const struct wait *wait)
     if (wait->is_local)
         return !local || (wait->at_end ? local->stage == NET_FINISHED && local->sends.left == 0
                                        : local->stage == NET_FINISHED);
-    return exec_task_is_done(net->exec, wait->task, net->steps - (wait->is_last_step ? 1 : 0));
+    return account_task_is_done(&net->exec->account, wait->task,
+                                net->steps - (wait->is_last_step ? 1 : 0));
 }
 
 /* Are a task's waits over: those before it starts, or those before it ends? */
@@ -263,7 +264,7 @@ static int awaited_by(const struct net *net, const struct net_task *t)
 static void note_awaited(const struct net *net, struct net_task *t)
 {
     t->awaits = awaited_by(net, t);
-    net_expects(net->exec, t->number, t->awaits);
+    net_expects(&net->exec->account, t->number, t->awaits);
 }
 
 /* The peer of the message that came last, for the task or for those that it follows; -1: none. */
@@ -398,7 +399,7 @@ static enum status finish(struct net *net, struct net_task *t)
         return STATUS_OK;
     const int last = last_peer(net, t);
     exec_meet(exec, "arrived");
-    net_signal(exec, t->number, last >= 0 ? last : exec->topology.rank);
+    net_signal(&exec->account, t->number, last >= 0 ? last : exec->topology.rank);
     return STATUS_OK;
 }
 
@@ -432,7 +433,7 @@ static void trace_finished(const struct net *net, const struct net_task *t)
     if (!t->began)
         return;
     row->step = net->step.number;
-    exec_trace_task(net->exec, row, t->began, t->number);
+    account_trace_task(&net->exec->account, row, t->began, t->number);
 }
 
 /* Moves a task on as far as it goes. */

@@ -159,7 +159,8 @@ static void announce(struct net *net, struct net_task *t)
     u->left += (uint32_t)hold_lanes(exec, &net->step.walk, exec->topology.node, u->phase);
     u->state = UNSHARDED;
     exec_meet(exec, "held");
-    net_signal(exec, t->number, t->receives.last >= 0 ? t->receives.last : exec->topology.rank);
+    net_signal(&exec->account, t->number,
+               t->receives.last >= 0 ? t->receives.last : exec->topology.rank);
 }
 
 /* Frees the other nodes' partitions. Neighbours are freed together, so that pages between them are, too. */

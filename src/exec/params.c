@@ -361,17 +361,17 @@ enum status exec_settle(struct exec *exec)
         return STATUS_OK;
     for (int b = 0; b < exec->layout.buckets.count && !exec->device; b++) {
         if (exec->remote)
-            TRY(remote_await(lane, b));
+            TRY(remote_await(exec->config.remote, &lane->clock, b));
         else
-            TRY(exec_wait_last(exec, lane, exec->program->fresh[b],
-                               "all_gather of parameters"));
+            TRY(clock_wait_last(&lane->clock, exec->program->fresh[b],
+                                "all_gather of parameters"));
     }
     return_columns(exec);
     exec_meet(exec, "settle");
     const int settled = exec->program->barrier[BARRIER_SETTLE];
-    lane_signal(lane, settled);
-    TRY(exec_wait_until(exec, lane, settled, exec_target(exec, settled, exec->settles++),
-                        "barrier"));
+    clock_signal(&lane->clock, settled);
+    TRY(clock_wait_until(&lane->clock, settled,
+                         account_target(&exec->account, settled, exec->settles++), "barrier"));
     if (exec->topology.nodes == 1)
         return STATUS_OK;
     return exec->net ? net_barrier(exec) : comm_barrier(exec->config.comm);

@@ -343,11 +343,11 @@ static enum status start_send(struct lane *lane, const struct instruction *move)
     struct transport_request *request =
         &pipe->sends[(once ? pipe->boxes : pipe->box) * pipe->max_sends + move->number];
     char *data = address(lane, once ? move->in[0] : move->out[0]);
-    const struct span span = lane_begin_comm(lane);
+    const struct span span = clock_begin_comm(&lane->clock);
 
     if (!once)
         memcpy(data, address(lane, move->in[0]), move->bytes);
-    lane->times.bytes += (int64_t)move->bytes;
+    lane->clock.times.bytes += (int64_t)move->bytes;
     pthread_mutex_lock(&pipe->lock);
     enum status status = status_of(pipe);
     if (status == STATUS_OK)
@@ -362,7 +362,7 @@ static enum status start_send(struct lane *lane, const struct instruction *move)
         pthread_cond_broadcast(&pipe->changed);
     }
     pthread_mutex_unlock(&pipe->lock);
-    lane_end_comm(lane, span, "send", move->node->name);
+    clock_end_comm(&lane->clock, span, "send", move->node->name);
     pipe->given = clock_seconds();
     return status;
 }
@@ -371,8 +371,8 @@ enum status pipe_move(struct lane *lane, const struct instruction *move)
 {
     if (move->node->op == &op_send)
         return start_send(lane, move);
-    return exec_wait_for_stage(lane, &lane->exec->pipe->receives[move->number],
-                               move->node->attrs.peer);
+    return clock_wait_for_stage(&lane->clock, &lane->exec->pipe->receives[move->number],
+                                pipe_stage_name(lane->exec, move->node->attrs.peer));
 }
 
 /* Asks for what instructions [begin, end) receive: they stand first. */
@@ -436,8 +436,8 @@ static enum status empty_box(struct lane *lane, int b)
         status = status_of(pipe);
     pthread_mutex_unlock(&pipe->lock);
     if (waited_ns > 0) {
-        lane->times.wait += clock_ns() - begin;
-        lane->times.bubble += clock_ns() - begin;
+        lane->clock.times.wait += clock_ns() - begin;
+        lane->clock.times.bubble += clock_ns() - begin;
     }
     return status;
 }
@@ -590,13 +590,13 @@ enum status pipe_run_step(struct lane *lane)
     for (int64_t i = 0; i < pipe->n_actions; i++) {
         const struct pipe_action *a = &pipe->actions[i];
         const double begin = clock_seconds();
-        const int64_t waited = lane->times.bubble;
+        const int64_t waited = lane->clock.times.bubble;
         hold_enter_action(lane, i);
         TRY(run_action(lane, a));
         const double end = clock_seconds();
         /* A segment begins with what it waits for, and sends before it adds. */
         done[i] = (struct exec_action){
-            .begin = begin + (double)(lane->times.bubble - waited) * 1e-9,
+            .begin = begin + (double)(lane->clock.times.bubble - waited) * 1e-9,
             .end = end,
             .given = pipe->given > begin ? pipe->given : end,
             .shard = a->shard,

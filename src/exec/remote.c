@@ -16,7 +16,11 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "exec/state.h"
+#include "base/trace.h"
+#include "exec/account.h"
+#include "exec/exec.h"
+#include "exec/remote.h"
+#include "exec/sums.h"
 
 /* The nodes of the tree that a row of shards makes. */
 static int nodes_of(const struct exec_topology *topology, int64_t first, int64_t count,
@@ -107,36 +111,34 @@ static enum status give(const struct sums *sums, int b)
     return bucket_is_table(sums->layout, b) ? give_rows(sums, b) : to->give(to->arg, b);
 }
 
-enum status remote_arrive(struct lane *lane, int b)
+enum status remote_arrive(const struct sums *sums, struct lane_clock *clock, int b)
 {
-    struct exec *exec = lane->exec;
-    const uint32_t lanes = (uint32_t)exec->topology.all_lanes;
+    const uint32_t lanes = (uint32_t)sums->topology->all_lanes;
     const uint32_t came =
-        atomic_fetch_add_explicit(&exec->remote->arrived[b], 1, memory_order_acq_rel) + 1;
+        atomic_fetch_add_explicit(&sums->remote->arrived[b], 1, memory_order_acq_rel) + 1;
 
     if (came % lanes != 0)
         return STATUS_OK;
-    exec_meet(exec, "give");
-    const struct span span = lane_begin_comm(lane);
-    const enum status status = give(lane->worker.sums, b);
-    lane_end_comm(lane, span, "push", exec->account.bucket_names[b]);
+    account_meet(clock->account, "give");
+    const struct span span = clock_begin_comm(clock);
+    const enum status status = give(sums, b);
+    clock_end_comm(clock, span, "push", clock->account->bucket_names[b]);
     return status;
 }
 
-enum status remote_await(struct lane *lane, int b)
+enum status remote_await(const struct exec_remote *from, struct lane_clock *clock, int b)
 {
-    struct exec *exec = lane->exec;
-    const struct exec_remote *from = exec->config.remote;
+    struct exec_account *account = clock->account;
 
-    exec_meet(exec, "await");
-    const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
-    if (lane->computes)
-        overlap_leave(&exec->account.overlap, begin);
+    account_meet(account, "await");
+    const int64_t traced = trace_begin(clock->trace), begin = clock_ns();
+    if (clock->computes)
+        overlap_leave(&account->overlap, begin);
     const enum status status = from->await(from->arg, b);
     const int64_t end = clock_ns();
-    if (lane->computes)
-        overlap_enter(&exec->account.overlap, end);
-    lane->times.wait += end - begin;
-    trace_end(lane->trace, traced, TRACE_WAIT, "pull", exec->account.bucket_names[b]);
+    if (clock->computes)
+        overlap_enter(&account->overlap, end);
+    clock->times.wait += end - begin;
+    trace_end(clock->trace, traced, TRACE_WAIT, "pull", account->bucket_names[b]);
     return status;
 }

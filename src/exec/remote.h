@@ -11,7 +11,7 @@
 #include "graph/graph.h"
 #include "kernel/tree.h"
 
-struct lane;
+struct lane_clock;
 struct sums;
 
 /* What of the rows that occur one thread has put together for servers. */
@@ -39,8 +39,9 @@ void remote_start(struct remote *remote, const struct tree_part *parts);
 /* Puts the sums of [at, at + count) together. */
 void remote_sum(const struct sums *sums, size_t at, size_t count, float *scratch);
 /* This lane has done what it does for bucket b; the last one gives it. */
-MUST_CHECK enum status remote_arrive(struct lane *lane, int b);
+MUST_CHECK enum status remote_arrive(const struct sums *sums, struct lane_clock *clock, int b);
 /* Waits for the bucket's parameters. */
-MUST_CHECK enum status remote_await(struct lane *lane, int b);
+MUST_CHECK enum status remote_await(const struct exec_remote *from, struct lane_clock *clock,
+                                    int b);
 
 #endif /* EXEC_REMOTE_H */

@@ -69,33 +69,19 @@ struct exec {
     struct lane *lanes;
     struct pool *lanes_pool; /* runs the lanes, if there are several */
     size_t arena_bytes;      /* of a lane's arena as it is now */
-    uint32_t tensor_tags;    /* of config.tensor: one a lane */
     uint32_t settles;
     uint32_t says; /* exec_say */
 };
-
-/* Tasks are given by their numbers in the program, which are not negative. The counter of one; what
- * it is when the task is done in a step, counted since creation. */
-static inline struct transport_counter *exec_counter(const struct exec *exec, int task)
-{
-    BUG_ON(task < 0 || exec->program->tasks[task].signal < 0);
-    return &exec->memory.counters[exec->program->tasks[task].signal];
-}
-static inline uint32_t exec_target(const struct exec *exec, int task, uint32_t step)
-{
-    return program_target(&exec->program->tasks[task], step);
-}
-static inline bool exec_task_is_done(const struct exec *exec, int task, uint32_t step)
-{
-    return transport_reached(exec_counter(exec, task), exec_target(exec, task, step));
-}
 
 /* What this rank says with its step, before it meets others; and what all have said with it, afterwards. */
 void exec_tell(struct exec *exec);
 uint32_t exec_heard(const struct exec *exec);
 
 /* For tests of faults. */
-void exec_meet(struct exec *exec, const char *point);
+static inline void exec_meet(const struct exec *exec, const char *point)
+{
+    account_meet(&exec->account, point);
+}
 /* Runs a function on every lane and gives the first failure. */
 MUST_CHECK enum status exec_on_lanes(struct exec *exec, void (*fn)(struct lane *lane));
 
@@ -124,7 +110,5 @@ void average_destroy(struct exec *exec);
 /* lower.c: lowers the graph to this rank's program, and verifies it against those of all nodes. */
 MUST_CHECK enum status exec_make_program(struct exec *exec);
 void exec_destroy_program(struct exec *exec);
-/* An event for a task of the program that this thread ran from `begin` until now; 0: none. */
-void exec_trace_task(const struct exec *exec, struct trace_row *row, int64_t begin, int task);
 
 #endif /* EXEC_STATE_H */

@@ -27,9 +27,9 @@ enum status lane_run(struct lane *lane, const struct instruction *instruction,
         call.out[i] = lane->bases[instruction->out[i].base] + instruction->out[i].offset;
     if (!instruction->kernel)
         return lane_talk(lane, &call);
-    const int64_t begin = trace_begin(lane->trace);
+    const int64_t begin = trace_begin(lane->clock.trace);
     instruction->kernel->run(&call);
-    trace_end(lane->trace, begin, TRACE_COMPUTE, instruction->node->name,
+    trace_end(lane->clock.trace, begin, TRACE_COMPUTE, instruction->node->name,
               instruction->kernel->name);
     return STATUS_OK;
 }
@@ -182,9 +182,9 @@ static enum status run_shards(struct lane *lane)
 
 static void run_step(struct lane *lane)
 {
-    lane_begin_step(lane);
+    clock_begin_step(&lane->clock);
     lane->status = run_shards(lane);
-    lane_end_step(lane);
+    clock_end_step(&lane->clock);
 }
 
 /* Records have room for the longest sequences that the model is made for. */
@@ -260,11 +260,52 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
 
     /* Every lane of every rank of this node had announced its gradients, so their losses are there. */
     if (exec->topology.nodes > 1)
-        TRY(exec_wait(exec, &exec->lanes[0], exec->program->losses, "all_reduce of the loss"));
+        TRY(clock_wait(&exec->lanes[0].clock, exec->program->losses, "all_reduce of the loss"));
     const size_t slot = (size_t)(exec->now.steps % 2) * (size_t)exec->topology.shards;
     out->loss = tree_sum(exec->memory.losses + slot, exec->topology.shards);
     out->correct = tree_sum(exec->memory.corrects + slot, exec->topology.shards);
     out->heard = exec_heard(exec);
     exec->now.steps++;
     return beside_tell_step(exec, out);
+}
+
+/* Measurements ------------------------------------------------------------------------- */
+
+struct exec_times exec_times(const struct exec *exec)
+{
+    const struct times wire = net_times(exec);
+    struct exec_times total = { .wire = (double)wire.comm * 1e-9,
+                                .wire_hidden = (double)wire.hidden * 1e-9,
+                                .bytes = (double)wire.bytes };
+
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
+        const struct times *times = &exec->lanes[i].clock.times;
+        total.compute += (double)times->compute * 1e-9;
+        total.comm += (double)times->comm * 1e-9;
+        total.hidden += (double)times->hidden * 1e-9;
+        total.wait += (double)times->wait * 1e-9;
+        total.bubble += (double)times->bubble * 1e-9;
+        total.evaluate += (double)times->evaluate * 1e-9;
+        total.bytes += (double)times->bytes;
+    }
+    return total;
+}
+
+void exec_waited_for(const struct exec *exec, double *out)
+{
+    for (int r = 0; r < exec->topology.ranks; r++) {
+        out[r] = 0;
+        for (int i = 0; i < exec->topology.n_lanes; i++)
+            out[r] += (double)exec->lanes[i].clock.waited_for[r] * 1e-9;
+    }
+}
+
+void exec_reset_times(struct exec *exec)
+{
+    net_forget_times(exec);
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
+        exec->lanes[i].clock.times = (struct times){ 0 };
+        for (int r = 0; r < exec->topology.ranks; r++)
+            exec->lanes[i].clock.waited_for[r] = 0;
+    }
 }
