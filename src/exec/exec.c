@@ -191,6 +191,17 @@ static void find_held(struct exec *exec)
         exec->layout.buckets.held = held; /* device_parts.c */
 }
 
+static void find_compressed(struct exec *exec)
+{
+    const struct step_facts *facts = &exec->layout.facts;
+
+    for (int b = 0; b < facts->n_buckets; b++) {
+        if (exec->topology.nodes > 1 && exec->config.compress.codec &&
+            facts->buckets[b].kind == BUCKET_DENSE && !facts->buckets[b].is_average)
+            exec->layout.compressed |= UINT64_C(1) << b;
+    }
+}
+
 static enum status read_facts(struct exec *exec)
 {
     const struct facts_job job = { .nodes = exec->topology.nodes,
@@ -200,6 +211,7 @@ static enum status read_facts(struct exec *exec)
 
     TRY(facts_read(exec->config.train, &job, &exec->layout.facts));
     find_held(exec);
+    find_compressed(exec);
     TRY(layout_place_records(&exec->layout, &exec->model, exec->topology.shards));
     return facts_check(exec->config.train, &job, &exec->layout.facts);
 }

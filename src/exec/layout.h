@@ -46,6 +46,7 @@ struct exec_layout {
     size_t tables_bytes; /* of all gathers */
     bool has_columns;    /* some layer's columns belong to lanes */
     bool releases;       /* gradients give their memory back (release.c) */
+    uint64_t compressed; /* buckets whose gradients go to other nodes compressed */
     size_t window;       /* bytes of gradients, or of parameters, that are under way at once */
 };
 
@@ -70,6 +71,12 @@ static inline bool bucket_is_served(const struct exec_layout *layout, int b)
 static inline bool bucket_is_table(const struct exec_layout *layout, int b)
 {
     return layout->facts.buckets[b].kind == BUCKET_ROWS || bucket_is_served(layout, b);
+}
+
+/* Does its gradient go to other nodes compressed? Then all nodes update all of it. */
+static inline bool bucket_is_compressed(const struct exec_layout *layout, int b)
+{
+    return layout->compressed >> b & 1;
 }
 
 /* Gives a place in every shard's record to a value; one that serves several buckets has one. */

@@ -16,6 +16,7 @@
  */
 #include "exec/device_side.h"
 #include "exec/net.h"
+#include "exec/state.h"
 
 static size_t bytes_of(const struct exec *exec, int b)
 {
@@ -114,7 +115,7 @@ static size_t predict_sums(const struct exec *exec, double share)
 
 static bool carries(const struct exec *exec)
 {
-    return exec->net && exec->net->is_started;
+    return exec->net && exec->net->handoff.is_started;
 }
 
 static size_t predict_gradients(const struct exec *exec)
@@ -152,7 +153,7 @@ static size_t predict_state(const struct exec *exec)
     for (int b = 0; b < exec->layout.buckets.count; b++) {
         const bool in_parts = exec->topology.nodes > 1 &&
                               !bucket_is_gathered(&exec->layout, b) &&
-                              !bucket_is_compressed(exec, b);
+                              !bucket_is_compressed(&exec->layout, b);
         if (exec->layout.updates[b].is_average)
             continue;
         if (!in_parts)

@@ -35,7 +35,8 @@ int exec_state_count(const struct exec *exec, int param)
     if (value->kind != VALUE_PARAM)
         return 0;
     return exec->layout.n_states +
-           (bucket_is_compressed(exec, plan_bucket_of(value->flat)) ? net_states(exec) : 0);
+           (bucket_is_compressed(&exec->layout, plan_bucket_of(value->flat)) ? net_states(exec)
+                                                                             : 0);
 }
 
 void exec_state_name(const struct exec *exec, int state, char out[EXEC_STATE_NAME])
