@@ -22,7 +22,15 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "exec/state.h"
+#include "base/strbuf.h"
+#include "base/trace.h"
+#include "exec/account.h"
+#include "exec/exec.h"
+#include "exec/layout.h"
+#include "exec/now.h"
+#include "exec/shared.h"
+#include "exec/topology.h"
+#include "sched/program.h"
 
 /* One an arrival of a lane, or of an inter-node thread, at a counter; that thread alone writes it. */
 struct arrival {
@@ -35,21 +43,21 @@ struct arrival {
 enum { LATER_NS = 200 * 1000 * 1000 };
 
 /* Arrivals at a counter: of this node's lanes, then of its ranks' inter-node threads. */
-static size_t slots(const struct exec *exec)
+static size_t slots(const struct exec_account *account)
 {
-    return (size_t)(exec->topology.all_lanes +
-                    transport_node_size(exec->transport, exec->topology.node));
+    return (size_t)(account->topology->all_lanes +
+                    transport_node_size(account->transport, account->topology->node));
 }
 
-size_t account_bytes(const struct exec *exec)
+size_t account_bytes(const struct exec_account *account)
 {
-    return (size_t)exec->program->n_signals * slots(exec) * sizeof(struct arrival);
+    return (size_t)account->program->n_signals * slots(account) * sizeof(struct arrival);
 }
 
-static struct arrival *arrivals_at(const struct exec *exec, int task)
+static struct arrival *arrivals_at(const struct exec_account *account, int task)
 {
-    return (struct arrival *)exec->account.arrivals +
-           (size_t)exec->program->tasks[task].signal * slots(exec);
+    return (struct arrival *)account->arrivals +
+           (size_t)account->program->tasks[task].signal * slots(account);
 }
 
 static void note_arrival(struct arrival *arrival, int rank)
@@ -61,47 +69,52 @@ static void note_arrival(struct arrival *arrival, int rank)
     atomic_store_explicit(&arrival->times, times + 1, memory_order_relaxed);
 }
 
-static void increment(struct exec *exec, int task)
+static void increment(const struct exec_account *account, int task)
 {
-    transport_raise(exec_counter(exec, task), (uint32_t)exec->program->tasks[task].increment);
+    transport_raise(account_counter(account, task),
+                    (uint32_t)account->program->tasks[task].increment);
 }
 
-void lane_signal(struct lane *lane, int task)
+void clock_signal(struct lane_clock *clock, int task)
 {
-    note_arrival(arrivals_at(lane->exec, task) + lane->number, lane->exec->topology.rank);
-    increment(lane->exec, task);
+    const struct exec_account *account = clock->account;
+
+    note_arrival(arrivals_at(account, task) + clock->lane, account->topology->rank);
+    increment(account, task);
 }
 
-static struct arrival *arrival_of_wire(const struct exec *exec, int task)
+static struct arrival *arrival_of_wire(const struct exec_account *account, int task)
 {
-    const int first = transport_node_first(exec->transport, exec->topology.node);
-    return arrivals_at(exec, task) + exec->topology.all_lanes + (exec->topology.rank - first);
+    const int first = transport_node_first(account->transport, account->topology->node);
+    return arrivals_at(account, task) + account->topology->all_lanes +
+           (account->topology->rank - first);
 }
 
-void net_signal(struct exec *exec, int task, int rank)
+void net_signal(const struct exec_account *account, int task, int rank)
 {
-    note_arrival(arrival_of_wire(exec, task), rank);
-    increment(exec, task);
+    note_arrival(arrival_of_wire(account, task), rank);
+    increment(account, task);
 }
 
-void net_expects(struct exec *exec, int task, int rank)
+void net_expects(const struct exec_account *account, int task, int rank)
 {
-    if (exec->program->tasks[task].signal >= 0)
-        atomic_store_explicit(&arrival_of_wire(exec, task)->awaits, rank, memory_order_relaxed);
+    if (account->program->tasks[task].signal >= 0)
+        atomic_store_explicit(&arrival_of_wire(account, task)->awaits, rank,
+                              memory_order_relaxed);
 }
 
 /* Names ---------------------------------------------------------------------------------- */
 
 /* "bucket 3 (fc1.weight and 1 more)" */
-static void name_bucket(const struct exec *exec, int b, char out[ACCOUNT_NAME])
+static void name_bucket(const struct exec_model *model, int b, char out[ACCOUNT_NAME])
 {
     const char *first = NULL;
     int count = 0;
 
-    for (int i = 0; i < exec->model.count; i++) {
-        if (plan_bucket_of(exec->model.params[i]->flat) != b)
+    for (int i = 0; i < model->count; i++) {
+        if (plan_bucket_of(model->params[i]->flat) != b)
             continue;
-        first = first ? first : exec->model.params[i]->name;
+        first = first ? first : model->params[i]->name;
         count++;
     }
     if (count > 1)
@@ -110,39 +123,66 @@ static void name_bucket(const struct exec *exec, int b, char out[ACCOUNT_NAME])
         (void)snprintf(out, ACCOUNT_NAME, "bucket %d (%.48s)", b, first ? first : "empty");
 }
 
-enum status account_create(struct exec *exec)
+enum status account_create(struct exec_account *account, const struct exec_model *model,
+                           const struct exec_layout *layout)
 {
-    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *exec->account.bucket_names,
-                  &exec->account.bucket_names));
-    TRY(mem_alloc((size_t)exec->topology.ranks, sizeof *exec->account.rank_names,
-                  &exec->account.rank_names));
-    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *exec->account.reduce_names,
-                  &exec->account.reduce_names));
-    for (int b = 0; b < exec->layout.buckets.count; b++) {
-        name_bucket(exec, b, exec->account.bucket_names[b]);
-        (void)snprintf(exec->account.reduce_names[b], ACCOUNT_NAME, "reduce_scatter of %.76s",
-                       exec->account.bucket_names[b]);
+    const size_t buckets = (size_t)layout->buckets.count + 1;
+    const int ranks = account->topology->ranks;
+
+    TRY(mem_alloc(buckets, sizeof *account->bucket_names, &account->bucket_names));
+    TRY(mem_alloc((size_t)ranks, sizeof *account->rank_names, &account->rank_names));
+    TRY(mem_alloc(buckets, sizeof *account->reduce_names, &account->reduce_names));
+    for (int b = 0; b < layout->buckets.count; b++) {
+        name_bucket(model, b, account->bucket_names[b]);
+        (void)snprintf(account->reduce_names[b], ACCOUNT_NAME, "reduce_scatter of %.76s",
+                       account->bucket_names[b]);
     }
-    for (int r = 0; r < exec->topology.ranks; r++)
-        (void)snprintf(exec->account.rank_names[r], sizeof *exec->account.rank_names, "rank %d",
-                       transport_job_rank(exec->transport, r));
-    for (int i = 0; i < exec->topology.n_lanes; i++) {
-        char name[32];
-        (void)snprintf(name, sizeof name, "lane %d", i);
-        TRY(mem_alloc((size_t)exec->topology.ranks, sizeof *exec->lanes[i].waited_for,
-                      &exec->lanes[i].waited_for));
-        TRY(trace_add_row(exec->config.trace, name, 0, &exec->lanes[i].trace));
+    for (int r = 0; r < ranks; r++)
+        (void)snprintf(account->rank_names[r], sizeof *account->rank_names, "rank %d",
+                       transport_job_rank(account->transport, r));
+    return STATUS_OK;
+}
+
+enum status account_name_tasks(struct exec_account *account)
+{
+    const struct program *program = account->program;
+    struct strbuf name;
+
+    if (!account->config->trace)
+        return STATUS_OK;
+    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *account->task_names,
+                  &account->task_names));
+    for (int t = 0; t < program->n_tasks; t++) {
+        struct task_name *out = &account->task_names[t];
+        strbuf_init(&name, 256);
+        task_print_name(&program->tasks[t], &name);
+        (void)snprintf(out->text, sizeof out->text, "%s", name.text);
+        (void)snprintf(out->number, sizeof out->number, "%d", t);
+        strbuf_release(&name);
     }
     return STATUS_OK;
 }
 
-void account_destroy(struct exec *exec)
+void account_trace_task(const struct exec_account *account, struct trace_row *row,
+                        int64_t begin, int task)
 {
-    for (int i = 0; exec->lanes && i < exec->topology.n_lanes; i++)
-        mem_free(exec->lanes[i].waited_for);
-    mem_free(exec->account.bucket_names);
-    mem_free(exec->account.reduce_names);
-    mem_free(exec->account.rank_names);
+    if (begin)
+        trace_record(row, begin, TRACE_TASK, account->task_names[task].text,
+                     account->task_names[task].number);
+}
+
+void account_destroy(struct exec_account *account)
+{
+    mem_free(account->task_names);
+    mem_free(account->bucket_names);
+    mem_free(account->reduce_names);
+    mem_free(account->rank_names);
+}
+
+void account_meet(const struct exec_account *account, const char *point)
+{
+    if (account->config->at_meeting)
+        account->config->at_meeting(account->config->at_meeting_arg, point);
 }
 
 /* Communication that is hidden ------------------------------------------------------------ */
@@ -173,57 +213,58 @@ int64_t overlap_computed(struct overlap *overlap, int64_t now)
     return computed;
 }
 
-void lane_begin_step(struct lane *lane)
+void clock_begin_step(struct lane_clock *clock)
 {
-    lane->step_began = clock_ns();
-    lane->step_times = lane->times;
-    lane->computes = true;
-    overlap_enter(&lane->exec->account.overlap, lane->step_began);
-    if (lane->trace)
-        lane->trace->step = lane->exec->now.step;
+    clock->step_began = clock_ns();
+    clock->step_times = clock->times;
+    clock->computes = true;
+    overlap_enter(&clock->account->overlap, clock->step_began);
+    if (clock->trace)
+        clock->trace->step = clock->account->now->step;
 }
 
-void lane_end_step(struct lane *lane)
+void clock_end_step(struct lane_clock *clock)
 {
-    const struct times *before = &lane->step_times;
+    const struct times *before = &clock->step_times;
     const int64_t now = clock_ns();
 
-    lane->computes = false;
-    overlap_leave(&lane->exec->account.overlap, now);
-    const int64_t other = lane->times.comm - before->comm + (lane->times.wait - before->wait);
-    lane->times.compute += now - lane->step_began - other;
+    clock->computes = false;
+    overlap_leave(&clock->account->overlap, now);
+    const int64_t other = clock->times.comm - before->comm + (clock->times.wait - before->wait);
+    clock->times.compute += now - clock->step_began - other;
 }
 
-struct span lane_begin_comm(struct lane *lane)
+struct span clock_begin_comm(struct lane_clock *clock)
 {
-    struct overlap *overlap = &lane->exec->account.overlap;
+    struct overlap *overlap = &clock->account->overlap;
     const int64_t now = clock_ns();
 
     overlap_leave(overlap, now);
-    return (struct span){ now, overlap_computed(overlap, now), trace_begin(lane->trace) };
+    return (struct span){ now, overlap_computed(overlap, now), trace_begin(clock->trace) };
 }
 
-void lane_end_comm(struct lane *lane, struct span span, const char *name, const char *of)
+void clock_end_comm(struct lane_clock *clock, struct span span, const char *name,
+                    const char *of)
 {
-    struct overlap *overlap = &lane->exec->account.overlap;
+    struct overlap *overlap = &clock->account->overlap;
     const int64_t now = clock_ns();
 
-    lane->times.comm += now - span.begin;
-    lane->times.hidden += overlap_computed(overlap, now) - span.computed;
+    clock->times.comm += now - span.begin;
+    clock->times.hidden += overlap_computed(overlap, now) - span.computed;
     overlap_enter(overlap, now);
-    trace_end(lane->trace, span.traced, TRACE_COMM, name, of);
+    trace_end(clock->trace, span.traced, TRACE_COMM, name, of);
 }
 
 /* Waiting ---------------------------------------------------------------------------------- */
 
 /* The rank to charge: that of the thread that came last. */
-static int last_at(const struct exec *exec, int task)
+static int last_at(const struct exec_account *account, int task)
 {
-    struct arrival *all = arrivals_at(exec, task);
+    struct arrival *all = arrivals_at(account, task);
     int64_t latest = 0;
-    int last = exec->topology.rank;
+    int last = account->topology->rank;
 
-    for (size_t i = 0; i < slots(exec); i++) {
+    for (size_t i = 0; i < slots(account); i++) {
         const int64_t at = atomic_load_explicit(&all[i].at, memory_order_relaxed);
         if (at > latest) {
             latest = at;
@@ -255,23 +296,24 @@ static void add_missing(struct missing *missing, int rank, bool far)
     }
 }
 
-static struct missing find_missing(const struct exec *exec, int number, uint32_t target)
+static struct missing find_missing(const struct exec_account *account, int number,
+                                   uint32_t target)
 {
-    const struct task *task = &exec->program->tasks[number];
+    const struct task *task = &account->program->tasks[number];
     const uint32_t rounds = target / (uint32_t)(task->members * task->increment);
-    struct arrival *all = arrivals_at(exec, number);
+    struct arrival *all = arrivals_at(account, number);
     struct missing missing = { 0 };
     int last = -1;
 
-    for (int l = 0; task->place != PLACE_NET && l < exec->topology.all_lanes;
+    for (int l = 0; task->place != PLACE_NET && l < account->topology->all_lanes;
          l += task->stride) {
-        const int rank = (exec->topology.first_lane + l) / exec->topology.n_lanes;
+        const int rank = (account->topology->first_lane + l) / account->topology->n_lanes;
         if (!has_come(&all[l], rounds) && rank != last)
             add_missing(&missing, last = rank, false);
     }
     const int first = task->rail < 0 ? 0 : task->rail;
     for (int w = 0; task->place == PLACE_NET && w < task->members && missing.count == 0; w++) {
-        const struct arrival *wire = &all[exec->topology.all_lanes + first + w];
+        const struct arrival *wire = &all[account->topology->all_lanes + first + w];
         const int rank = atomic_load_explicit(&wire->awaits, memory_order_relaxed);
         if (!has_come(wire, rounds))
             add_missing(&missing, rank, true);
@@ -280,55 +322,57 @@ static struct missing find_missing(const struct exec *exec, int number, uint32_t
 }
 
 /* Ranks that a task of a step waits for, directly or through the tasks before it. */
-static struct missing find_behind(const struct exec *exec, int number, uint32_t step)
+static struct missing find_behind(const struct exec_account *account, int number, uint32_t step)
 {
-    const struct task *task = &exec->program->tasks[number];
+    const struct task *task = &account->program->tasks[number];
     struct missing missing = { 0 };
 
     for (int i = 0; i < task->n_waits && missing.count == 0; i++) {
-        const struct wait *wait = &exec->program->waits[task->first_wait + i];
+        const struct wait *wait = &account->program->waits[task->first_wait + i];
         if (wait->is_last_step || wait->by_medium)
             continue;
-        if (exec->program->tasks[wait->task].signal >= 0) {
-            missing = find_missing(exec, wait->task, exec_target(exec, wait->task, step));
+        if (account->program->tasks[wait->task].signal >= 0) {
+            missing =
+                find_missing(account, wait->task, account_target(account, wait->task, step));
             if (missing.count == 0 || missing.first >= 0)
                 continue; /* it is done, or somebody is found */
         }
-        missing = find_behind(exec, wait->task, step);
+        missing = find_behind(account, wait->task, step);
     }
     return missing;
 }
 
 /* The same, looking behind an inter-node thread that waits for its own node. */
-static struct missing find_cause(const struct exec *exec, int task, uint32_t target)
+static struct missing find_cause(const struct exec_account *account, int task, uint32_t target)
 {
-    const struct missing missing = find_missing(exec, task, target);
-    const struct task *of = &exec->program->tasks[task];
+    const struct missing missing = find_missing(account, task, target);
+    const struct task *of = &account->program->tasks[task];
     const uint32_t step = target / (uint32_t)(of->members * of->increment) - 1;
 
-    return missing.count == 0 || missing.first >= 0 ? missing : find_behind(exec, task, step);
+    return missing.count == 0 || missing.first >= 0 ? missing
+                                                    : find_behind(account, task, step);
 }
 
 /* The bucket whose parameters a task brings, or NULL. Losses of other nodes come after buckets, so it is
  * the first whose parameters are not there. */
-static const char *updated_bucket(const struct exec *exec, int task)
+static const char *updated_bucket(const struct exec_account *account, int task)
 {
-    const struct program *program = exec->program;
+    const struct program *program = account->program;
 
     for (int b = 0; b < program->n_buckets; b++) {
         if (task == program->fresh[b] || task == program->unshard[b] ||
             (task == program->losses &&
-             !exec_task_is_done(exec, program->fresh[b], exec->now.steps)))
-            return exec->account.bucket_names[b];
+             !account_task_is_done(account, program->fresh[b], account->now->steps)))
+            return account->bucket_names[b];
     }
     return NULL;
 }
 
 /* Ends the job with the name of the rank that has not come. */
-static enum status name_missing(struct exec *exec, int task, struct missing missing,
-                                const char *what)
+static enum status name_missing(const struct exec_account *account, int task,
+                                struct missing missing, const char *what)
 {
-    const char *bucket = updated_bucket(exec, task);
+    const char *bucket = updated_bucket(account, task);
     char more[48] = "", text[400];
 
     if (missing.count > 1)
@@ -336,134 +380,102 @@ static enum status name_missing(struct exec *exec, int task, struct missing miss
     (void)snprintf(text, sizeof text,
                    "rank %d%s has not come to %s%s%s at step %llu: the others waited for %.15g "
                    "s (--stall-timeout)",
-                   transport_job_rank(exec->transport, missing.first), more, what,
-                   bucket ? ", " : "", bucket ? bucket : "", (unsigned long long)exec->now.step,
-                   exec->config.stall_timeout);
-    transport_abort(exec->transport, text);
-    return transport_check(exec->transport);
+                   transport_job_rank(account->transport, missing.first), more, what,
+                   bucket ? ", " : "", bucket ? bucket : "",
+                   (unsigned long long)account->now->step, account->config->stall_timeout);
+    transport_abort(account->transport, text);
+    return transport_check(account->transport);
 }
 
 /* Who is on another node is named a while later: who waits there may know better which of its ranks it
  * is. */
-static enum status wait_or_name(struct exec *exec, int task, uint32_t target, const char *what)
+static enum status wait_or_name(const struct exec_account *account, int task, uint32_t target,
+                                const char *what)
 {
-    struct transport_counter *counter = exec_counter(exec, task);
-    const int64_t timeout_ns = (int64_t)(exec->config.stall_timeout * 1e9);
+    struct transport_counter *counter = account_counter(account, task);
+    const int64_t timeout_ns = (int64_t)(account->config->stall_timeout * 1e9);
     bool reached;
 
     if (timeout_ns <= 0)
-        return transport_wait(exec->transport, counter, target, what);
-    TRY(transport_wait_within(exec->transport, counter, target, timeout_ns, what, &reached));
+        return transport_wait(account->transport, counter, target, what);
+    TRY(transport_wait_within(account->transport, counter, target, timeout_ns, what, &reached));
     if (reached)
         return STATUS_OK;
-    struct missing missing = find_cause(exec, task, target);
+    struct missing missing = find_cause(account, task, target);
     if (missing.count == 0 || missing.far) {
-        TRY(transport_wait_within(exec->transport, counter, target, timeout_ns / 4 + LATER_NS,
-                                  what, &reached));
+        TRY(transport_wait_within(account->transport, counter, target,
+                                  timeout_ns / 4 + LATER_NS, what, &reached));
         if (reached)
             return STATUS_OK;
-        missing = find_cause(exec, task, target);
+        missing = find_cause(account, task, target);
     }
     if (missing.count == 0 || missing.first < 0)
-        return transport_wait(exec->transport, counter, target, what);
-    return name_missing(exec, task, missing, what);
+        return transport_wait(account->transport, counter, target, what);
+    return name_missing(account, task, missing, what);
 }
 
-enum status exec_wait_until(struct exec *exec, struct lane *lane, int task, uint32_t target,
-                            const char *what)
+enum status clock_wait_until(struct lane_clock *clock, int task, uint32_t target,
+                             const char *what)
 {
-    if (transport_reached(exec_counter(exec, task), target))
+    struct exec_account *account = clock->account;
+
+    if (transport_reached(account_counter(account, task), target))
         return STATUS_OK;
-    if (lane == exec->lanes)
-        transport_note(exec->transport, exec->now.step, what);
-    const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
-    if (lane->computes)
-        overlap_leave(&exec->account.overlap, begin);
-    const enum status status = wait_or_name(exec, task, target, what);
+    if (clock->is_first)
+        transport_note(account->transport, account->now->step, what);
+    const int64_t traced = trace_begin(clock->trace), begin = clock_ns();
+    if (clock->computes)
+        overlap_leave(&account->overlap, begin);
+    const enum status status = wait_or_name(account, task, target, what);
     const int64_t end = clock_ns();
-    if (lane->computes)
-        overlap_enter(&exec->account.overlap, end);
-    lane->times.wait += end - begin;
+    if (clock->computes)
+        overlap_enter(&account->overlap, end);
+    clock->times.wait += end - begin;
     if (status != STATUS_OK)
         return status;
-    const int last = last_at(exec, task);
-    lane->waited_for[last] += end - begin;
-    trace_end(lane->trace, traced, TRACE_WAIT, what, exec->account.rank_names[last]);
+    const int last = last_at(account, task);
+    clock->waited_for[last] += end - begin;
+    trace_end(clock->trace, traced, TRACE_WAIT, what, account->rank_names[last]);
     return STATUS_OK;
 }
 
-enum status exec_wait(struct exec *exec, struct lane *lane, int task, const char *what)
+enum status clock_wait(struct lane_clock *clock, int task, const char *what)
 {
-    return exec_wait_until(exec, lane, task, exec_target(exec, task, exec->now.steps), what);
+    const struct exec_account *account = clock->account;
+
+    return clock_wait_until(clock, task, account_target(account, task, account->now->steps),
+                            what);
 }
 
-enum status exec_wait_last(struct exec *exec, struct lane *lane, int task, const char *what)
+enum status clock_wait_last(struct lane_clock *clock, int task, const char *what)
 {
+    const struct exec_account *account = clock->account;
+
     if (task < 0) /* an executor without steps has no such task */
         return STATUS_OK;
-    return exec_wait_until(exec, lane, task, exec_target(exec, task, exec->now.steps - 1),
-                           what);
+    return clock_wait_until(clock, task, account_target(account, task, account->now->steps - 1),
+                            what);
 }
 
-enum status exec_wait_for_stage(struct lane *lane, struct transport_request *request, int stage)
+enum status clock_wait_for_stage(struct lane_clock *clock, struct transport_request *request,
+                                 const char *stage)
 {
-    struct exec *exec = lane->exec;
-    struct transport *transport = exec->config.pipeline.transport;
+    struct exec_account *account = clock->account;
+    struct transport *transport = account->config->pipeline.transport;
     bool done;
 
     TRY(transport_test(transport, request, &done));
     if (done)
         return STATUS_OK;
-    const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
-    if (lane->computes)
-        overlap_leave(&exec->account.overlap, begin);
+    const int64_t traced = trace_begin(clock->trace), begin = clock_ns();
+    if (clock->computes)
+        overlap_leave(&account->overlap, begin);
     const enum status status = transport_wait_for(transport, request, "the pipeline");
     const int64_t end = clock_ns();
-    if (lane->computes)
-        overlap_enter(&exec->account.overlap, end);
-    lane->times.wait += end - begin;
-    lane->times.bubble += end - begin;
-    trace_end(lane->trace, traced, TRACE_WAIT, "bubble", pipe_stage_name(exec, stage));
+    if (clock->computes)
+        overlap_enter(&account->overlap, end);
+    clock->times.wait += end - begin;
+    clock->times.bubble += end - begin;
+    trace_end(clock->trace, traced, TRACE_WAIT, "bubble", stage);
     return status;
-}
-
-/* Measurements ------------------------------------------------------------------------- */
-
-struct exec_times exec_times(const struct exec *exec)
-{
-    const struct times wire = net_times(exec);
-    struct exec_times total = { .wire = (double)wire.comm * 1e-9,
-                                .wire_hidden = (double)wire.hidden * 1e-9,
-                                .bytes = (double)wire.bytes };
-
-    for (int i = 0; i < exec->topology.n_lanes; i++) {
-        const struct times *times = &exec->lanes[i].times;
-        total.compute += (double)times->compute * 1e-9;
-        total.comm += (double)times->comm * 1e-9;
-        total.hidden += (double)times->hidden * 1e-9;
-        total.wait += (double)times->wait * 1e-9;
-        total.bubble += (double)times->bubble * 1e-9;
-        total.evaluate += (double)times->evaluate * 1e-9;
-        total.bytes += (double)times->bytes;
-    }
-    return total;
-}
-
-void exec_waited_for(const struct exec *exec, double *out)
-{
-    for (int r = 0; r < exec->topology.ranks; r++) {
-        out[r] = 0;
-        for (int i = 0; i < exec->topology.n_lanes; i++)
-            out[r] += (double)exec->lanes[i].waited_for[r] * 1e-9;
-    }
-}
-
-void exec_reset_times(struct exec *exec)
-{
-    net_forget_times(exec);
-    for (int i = 0; i < exec->topology.n_lanes; i++) {
-        exec->lanes[i].times = (struct times){ 0 };
-        for (int r = 0; r < exec->topology.ranks; r++)
-            exec->lanes[i].waited_for[r] = 0;
-    }
 }

@@ -17,72 +17,73 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "exec/state.h"
+#include "base/trace.h"
+#include "exec/sums.h"
 #include "kernel/factor.h"
 
 enum { GRAIN = 16 /* columns: a line of memory */ };
 
-enum status columns_find(struct exec *exec, int bucket)
+enum status columns_find(struct exec_layout *layout, int bucket)
 {
-    struct factored *f = &exec->layout.factored[bucket];
+    struct factored *f = &layout->factored[bucket];
 
-    f->forward = exec->layout.facts.buckets[bucket].columns;
+    f->forward = layout->facts.buckets[bucket].columns;
     if (!f->forward)
         return STATUS_OK;
     const struct value *y = f->forward->out[0];
-    exec->layout.has_columns = true;
-    TRY(exec_place_factor(exec, y, bucket, &f->y));
-    for (int i = 0; i < exec->layout.factors.count; i++) /* it may be the next layer's x, too */
-        exec->layout.factors.item[i].is_joint |= exec->layout.factors.item[i].value == y;
+    layout->has_columns = true;
+    TRY(layout_place_factor(layout, y, bucket, &f->y));
+    for (int i = 0; i < layout->factors.count; i++) /* it may be the next layer's x, too */
+        layout->factors.item[i].is_joint |= layout->factors.item[i].value == y;
     return STATUS_OK;
 }
 
-enum status columns_create(struct lane *lane)
+enum status columns_create(struct sum_worker *worker)
 {
-    const struct exec *exec = lane->exec;
+    const struct sums *sums = worker->sums;
 
-    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *lane->columns,
-                  &lane->columns));
-    for (int b = 0; b < exec->layout.buckets.count; b++) {
-        const struct factored *f = &exec->layout.factored[b];
-        struct columns *own = &lane->columns[b];
+    TRY(mem_alloc((size_t)sums->layout->buckets.count + 1, sizeof *worker->columns,
+                  &worker->columns));
+    for (int b = 0; b < sums->layout->buckets.count; b++) {
+        const struct factored *f = &sums->layout->factored[b];
+        struct columns *own = &worker->columns[b];
         if (!f->forward)
             continue;
-        const int64_t grains = (f->n + GRAIN - 1) / GRAIN, lanes = exec->topology.all_lanes;
-        const int64_t end = (lane->number + 1) * grains / lanes * GRAIN;
-        own->first = lane->number * grains / lanes * GRAIN;
+        const int64_t grains = (f->n + GRAIN - 1) / GRAIN, lanes = sums->topology->all_lanes;
+        const int64_t end = (worker->number + 1) * grains / lanes * GRAIN;
+        own->first = worker->number * grains / lanes * GRAIN;
         own->stride = end - own->first;
         own->count = (end < f->n ? end : f->n) - own->first;
         if (own->count == 0)
             continue;
         const size_t floats = (size_t)(f->k * own->stride);
-        TRY(mem_alloc((size_t)(1 + exec->layout.n_states) * floats, sizeof(float),
+        TRY(mem_alloc((size_t)(1 + sums->layout->n_states) * floats, sizeof(float),
                       &own->param));
-        for (int i = 0; i < exec->layout.n_states; i++)
+        for (int i = 0; i < sums->layout->n_states; i++)
             own->state[i] = own->param + (size_t)(1 + i) * floats;
     }
     return STATUS_OK;
 }
 
-void columns_destroy(struct lane *lane)
+void columns_destroy(struct sum_worker *worker)
 {
-    for (int b = 0; lane->columns && b < lane->exec->layout.buckets.count; b++)
-        mem_free(lane->columns[b].param);
-    mem_free(lane->columns);
+    for (int b = 0; worker->columns && b < worker->sums->layout->buckets.count; b++)
+        mem_free(worker->columns[b].param);
+    mem_free(worker->columns);
 }
 
 /* Copies a lane's columns of bucket b out of the flat vectors, or back. */
-static void move_columns(struct lane *lane, int b, bool back)
+static void move_columns(const struct sum_worker *worker, int b, bool back)
 {
-    struct exec *exec = lane->exec;
-    const struct columns *own = &lane->columns[b];
+    const struct sums *sums = worker->sums;
+    const struct columns *own = &worker->columns[b];
 
-    for (int i = -1; i < exec->layout.n_states && own->count > 0; i++) {
-        float *flat = (i < 0 ? exec->memory.param : exec->memory.state[i]) +
-                      exec->layout.buckets.begin[b] + own->first;
+    for (int i = -1; i < sums->layout->n_states && own->count > 0; i++) {
+        float *flat = (i < 0 ? sums->memory->param : sums->memory->state[i]) +
+                      sums->layout->buckets.begin[b] + own->first;
         float *mine = i < 0 ? own->param : own->state[i];
-        for (int64_t r = 0; r < exec->layout.factored[b].k; r++) {
-            float *whole = flat + r * exec->layout.factored[b].n,
+        for (int64_t r = 0; r < sums->layout->factored[b].k; r++) {
+            float *whole = flat + r * sums->layout->factored[b].n,
                   *part = mine + r * own->stride;
             memcpy(back ? whole : part, back ? part : whole,
                    (size_t)own->count * sizeof(float));
@@ -90,20 +91,17 @@ static void move_columns(struct lane *lane, int b, bool back)
     }
 }
 
-void columns_return(struct exec *exec)
+void columns_return(const struct sum_worker *worker)
 {
-    for (int i = 0; i < exec->topology.n_lanes && exec->columns_taken; i++) {
-        for (int b = 0; b < exec->layout.buckets.count; b++)
-            move_columns(&exec->lanes[i], b, true);
-    }
-    exec->columns_taken = false;
+    for (int b = 0; b < worker->sums->layout->buckets.count; b++)
+        move_columns(worker, b, true);
 }
 
-static struct kernel_columns columns_of(const struct exec *exec, int b,
+static struct kernel_columns columns_of(const struct sums *sums, int b,
                                         const struct columns *own)
 {
-    const struct factored *f = &exec->layout.factored[b];
-    const float *bias = exec->memory.param + exec->layout.buckets.begin[b] + f->bias;
+    const struct factored *f = &sums->layout->factored[b];
+    const float *bias = sums->memory->param + sums->layout->buckets.begin[b] + f->bias;
 
     return (struct kernel_columns){
         .k = f->k,
@@ -116,16 +114,16 @@ static struct kernel_columns columns_of(const struct exec *exec, int b,
     };
 }
 
-size_t columns_scratch(const struct exec *exec)
+size_t columns_scratch(const struct sums *sums)
 {
-    const int64_t shards = exec->config.shards;
+    const int64_t shards = sums->config->shards;
     size_t most = 0;
 
-    for (int b = 0; b < exec->layout.buckets.count && exec->config.batch > 0; b++) {
-        const struct factored *f = &exec->layout.factored[b];
-        const struct kernel_columns largest = { .m = (exec->config.batch + shards - 1) / shards,
-                                                .k = f->k,
-                                                .columns = f->n };
+    for (int b = 0; b < sums->layout->buckets.count && sums->config->batch > 0; b++) {
+        const struct factored *f = &sums->layout->factored[b];
+        const struct kernel_columns largest = {
+            .m = (sums->config->batch + shards - 1) / shards, .k = f->k, .columns = f->n
+        };
         if (!f->forward)
             continue;
         const size_t bytes = kernel_columns_scratch(&largest);
@@ -134,28 +132,28 @@ size_t columns_scratch(const struct exec *exec)
     return most;
 }
 
-static void run_columns(struct lane *lane, int b)
+static void run_columns(const struct sum_worker *worker, int b, struct trace_row *trace)
 {
-    const struct exec *exec = lane->exec;
-    const struct factored *f = &exec->layout.factored[b];
-    const struct columns *own = &lane->columns[b];
-    struct kernel_columns columns = columns_of(exec, b, own);
-    const int64_t begin = trace_begin(lane->trace);
+    const struct sums *sums = worker->sums;
+    const struct factored *f = &sums->layout->factored[b];
+    const struct columns *own = &worker->columns[b];
+    struct kernel_columns columns = columns_of(sums, b, own);
+    const int64_t begin = trace_begin(trace);
 
-    for (int64_t v = 0; v < exec->topology.shards; v++) {
-        char *record = exec->memory.records + (size_t)v * exec->layout.record;
-        columns.m = exec_samples(exec, v).rows;
+    for (int64_t v = 0; v < sums->topology->shards; v++) {
+        char *record = sums->memory->records + (size_t)v * sums->layout->record;
+        columns.m = now_samples(sums->now, sums->topology, v).rows;
         columns.x = (const float *)(record + f->x);
         columns.y = (float *)(record + f->y) + own->first;
-        kernel_columns_run(&columns, lane->pool, lane->scratch);
+        kernel_columns_run(&columns, worker->pool, worker->scratch);
     }
-    trace_end(lane->trace, begin, TRACE_COMPUTE, f->forward->name, "columns");
+    trace_end(trace, begin, TRACE_COMPUTE, f->forward->name, "columns");
 }
 
-void columns_compute(struct lane *lane, int b)
+void columns_compute(const struct sum_worker *worker, int b, struct trace_row *trace)
 {
-    if (!lane->exec->columns_taken)
-        move_columns(lane, b, false);
-    if (lane->columns[b].count > 0)
-        run_columns(lane, b);
+    if (!worker->sums->now->columns_taken)
+        move_columns(worker, b, false);
+    if (worker->columns[b].count > 0)
+        run_columns(worker, b, trace);
 }

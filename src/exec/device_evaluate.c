@@ -14,13 +14,13 @@ void device_read_samples(struct lane *lane, const int64_t *index, int64_t rows,
 
     eval->picked = device_kept(lane->exec, source) ? source : NULL;
     if (!eval->picked) {
-        source_read(source, NULL, index, rows, length, lane->eval_x, lane->eval_x2,
-                    lane->eval_y);
+        source_read(source, NULL, index, rows, length, lane->samples.x, lane->samples.x2,
+                    lane->samples.y);
         return;
     }
     source_pick(source, NULL, index, rows, eval->picks);
     for (int64_t i = 0; i < rows; i++)
-        lane->eval_y[i] = source_label(source, index[i]);
+        lane->samples.y[i] = source_label(source, index[i]);
 }
 
 /* Where a lane's samples go, behind the numbers of the step and picks; returns how many bytes there must be. */
@@ -30,7 +30,7 @@ static size_t lay_out(const struct lane *lane, size_t at[SOURCE_PARTS])
 
     for (int part = 0; part < SOURCE_PARTS; part++) {
         at[part] = bytes;
-        bytes += (lane->eval_bytes[part] * EVAL_ROWS + ALIGN - 1) / ALIGN * ALIGN;
+        bytes += (lane->samples.bytes[part] * EVAL_ROWS + ALIGN - 1) / ALIGN * ALIGN;
     }
     return bytes;
 }
@@ -102,7 +102,7 @@ static enum status give_samples(const struct lane *lane, const struct kernel_ste
 {
     struct device_side *side = lane->exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
-    const void *const parts[] = { lane->eval_x, lane->eval_x2, lane->eval_y };
+    const void *const parts[] = { lane->samples.x, lane->samples.x2, lane->samples.y };
     static const enum base bases[] = { BASE_INPUT, BASE_SECOND, BASE_TARGET };
     size_t at[SOURCE_PARTS];
 
@@ -115,7 +115,7 @@ static enum status give_samples(const struct lane *lane, const struct kernel_ste
         side->bases[bases[part]] = side->eval.there + at[part];
         if (parts[part] && !side->eval.picked)
             TRY(memory->copy(side->stream, side->eval.there + at[part], parts[part],
-                             rows * lane->eval_bytes[part]));
+                             rows * lane->samples.bytes[part]));
     }
     return STATUS_OK;
 }

@@ -68,7 +68,7 @@ struct device_ranks {
 bool ranks_update_all(const struct exec *exec)
 {
     return exec->layout.facts.rule.adapts ||
-           (exec_needs_norm(exec) && exec->topology.ranks > JOINT_RANKS);
+           (sums_need_norm(&exec->sums) && exec->topology.ranks > JOINT_RANKS);
 }
 
 static size_t common_multiple(size_t a, size_t b)
@@ -88,7 +88,7 @@ static size_t unit_of(const struct exec *exec, const struct device_stretch *stre
 {
     const size_t width = stretch->table >= 0 ? (size_t)stretch->bucket->width : 1;
 
-    if (norms_are_used(exec))
+    if (norms_are_used(&exec->sums))
         return common_multiple(width, DEVICE_PIECE);
     return stretch->table >= 0 ? width : PART_UNIT;
 }

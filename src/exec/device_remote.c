@@ -99,10 +99,10 @@ enum status device_give_sums(struct exec *exec)
     for (int b = 0; b < exec->layout.buckets.count; b++) {
         TRY(bring_sums(exec, b));
         exec_meet(exec, "give");
-        const struct span span = lane_begin_comm(&exec->lanes[0]);
+        const struct span span = clock_begin_comm(&exec->lanes[0].clock);
         const enum status status =
             bucket_is_table(&exec->layout, b) ? give_table(exec, b) : to->give(to->arg, b);
-        lane_end_comm(&exec->lanes[0], span, "push", exec->account.bucket_names[b]);
+        clock_end_comm(&exec->lanes[0].clock, span, "push", exec->account.bucket_names[b]);
         TRY(status);
     }
     return STATUS_OK;
@@ -111,7 +111,7 @@ enum status device_give_sums(struct exec *exec)
 enum status device_await_params(struct exec *exec)
 {
     for (int b = 0; b < exec->layout.buckets.count; b++)
-        TRY(remote_await(&exec->lanes[0], b));
+        TRY(remote_await(exec->config.remote, &exec->lanes[0].clock, b));
     exec->device->is_stale = true;
     return STATUS_OK;
 }
@@ -124,7 +124,7 @@ enum status device_take_params(struct exec *exec)
 
     for (int b = 0; b < exec->layout.buckets.count; b++) {
         const size_t at = begin_of(exec, b), count = begin_of(exec, b + 1) - at;
-        TRY(remote_await(&exec->lanes[0], b));
+        TRY(remote_await(exec->config.remote, &exec->lanes[0].clock, b));
         TRY(face->memory->copy(side->stream, side->param + at, exec->memory.param + at,
                                count * sizeof(float)));
         if (side->half)

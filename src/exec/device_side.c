@@ -40,7 +40,7 @@ enum status device_check(const struct exec *exec)
                     "device %s: updates are neither drawn to an anchor nor made private there "
                     "yet",
                     name);
-    if (exec->config.remote && (exec_scales(exec) || exec->config.device->draws))
+    if (exec->config.remote && (sums_scale_losses(&exec->sums) || exec->config.device->draws))
         return FAIL(
             STATUS_UNSUPPORTED,
             "device %s: servers take gradients that are not scaled, and have parameters "
@@ -267,7 +267,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
     parts_place(side, carve(carver, parts_own(side) * sizeof(float)));
     if (side->config.draws)
         side->origins = carve(carver, params * sizeof *side->origins);
-    if (exec_scales(exec)) {
+    if (sums_scale_losses(&exec->sums)) {
         side->scaling = carve(carver, sizeof *side->scaling);
         side->scaled = carve(carver, (size_t)exec->topology.shards * sizeof *side->scaled);
     }
@@ -281,7 +281,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
         side->feeds[i].results =
             carve(carver, 2 * (size_t)exec->topology.shards * sizeof(float));
     side->counted = carve(carver, 2 * sizeof(float));
-    if (side->ranks && exec_needs_norm(exec) && !ranks_update_all(exec))
+    if (side->ranks && sums_need_norm(&exec->sums) && !ranks_update_all(exec))
         side->part_sums = carve(carver, side->state_count * sizeof(float));
     squares_place(exec, carve(carver, squares_bytes(exec)));
     if (exec->layout.facts.rule.adapts) {
@@ -484,7 +484,7 @@ enum status device_create(struct exec *exec)
     lock_vectors(exec);
     for (int i = 0; i < DEVICE_SLOTS && exec->config.batch; i++)
         TRY(make_slot(exec, &side->slots[i]));
-    return exec_scales(exec) ? scale_begin(exec) : STATUS_OK;
+    return sums_scale_losses(&exec->sums) ? scale_begin(exec) : STATUS_OK;
 }
 
 void device_forget_graphs(struct device_side *side)

@@ -78,7 +78,7 @@ static void find_pieces(const struct exec *exec, struct device_squares *squares)
         const struct device_part part = ranks_part(exec, s, exec->topology.rank);
         for (int p = 0, n = 0; p < exec->model.count; p++) {
             const size_t place = exec_place(exec, p);
-            if (!norms_count(exec, exec->model.params[p]))
+            if (!norms_count(&exec->config, exec->model.params[p]))
                 continue;
             const struct device_squared *param = &squares->params[n++];
             if (place >= s->at && place < s->at + s->count)
@@ -95,14 +95,14 @@ enum status squares_create(struct exec *exec)
 {
     struct device_squares *squares;
 
-    if (!exec_needs_norm(exec))
+    if (!sums_need_norm(&exec->sums))
         return STATUS_OK;
     TRY(mem_alloc(1, sizeof *squares, &squares));
     exec->device->squares = squares;
     TRY(mem_alloc((size_t)exec->model.count + 1, sizeof *squares->params, &squares->params));
     for (int p = 0; p < exec->model.count; p++) {
         const struct value *param = exec->model.params[p];
-        if (!norms_count(exec, param))
+        if (!norms_count(&exec->config, param))
             continue;
         squares->params[squares->n_params++] =
             (struct device_squared){ .first = (uint32_t)squares->n_places,

@@ -166,7 +166,7 @@ static size_t write_numbers(const struct exec *exec, const struct batch *batch, 
             .seed = exec->config.seed,
             .first_sample = batch->step * (uint64_t)exec->config.batch +
                             (uint64_t)exec_samples(exec, lane->first + i).begin,
-            .inv_batch = (float)(1.0 / (double)exec_step_weight(exec)),
+            .inv_batch = (float)(1.0 / (double)exec->now.weight),
         };
     return ALIGN + (size_t)lane->count * sizeof *steps;
 }
@@ -715,9 +715,9 @@ static enum status meet_hosts(struct exec *exec, struct exec_result *out)
     if (exec->topology.nodes > 1) {
         TRY(device_meet_machines(exec, &out->heard));
     } else if (exec->topology.ranks > 1) {
-        lane_signal(lane, exec->program->barrier[BARRIER_HOSTS]);
-        TRY(exec_wait(exec, lane, exec->program->barrier[BARRIER_HOSTS],
-                      "all_reduce of gradients"));
+        clock_signal(&lane->clock, exec->program->barrier[BARRIER_HOSTS]);
+        TRY(clock_wait(&lane->clock, exec->program->barrier[BARRIER_HOSTS],
+                       "all_reduce of gradients"));
         out->heard = exec_heard(exec);
     }
     return beside_tell_step(exec, out); /* what was said: how it went nobody knows yet */
@@ -740,7 +740,7 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
     exec->now.numbers.seed = exec->config.seed;
     exec->now.numbers.number = batch->step;
     transport_note(exec->transport, batch->step, "forward and backward");
-    lane_begin_step(lane);
+    clock_begin_step(&lane->clock);
     exec_tell(exec);
     if (side->watch)
         exec_meet(exec, "step");
@@ -749,7 +749,7 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
         status = device_give_sums(exec);
     if (status == STATUS_OK)
         status = meet_hosts(exec, out);
-    lane_end_step(lane);
+    clock_end_step(&lane->clock);
     exec->now.batch = NULL;
     TRY(device_blame(exec, status));
     out->is_late = true;

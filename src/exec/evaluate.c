@@ -85,7 +85,7 @@ static void note_answers(const struct lane *lane, const struct plan *plan, const
 
     for (int64_t i = 0; i < plan->extents.rows; i++)
         exec->eval.answers[index[i]] =
-            answer_of(logits + i * exec->eval.classes, exec->eval.classes, lane->eval_y[i]);
+            answer_of(logits + i * exec->eval.classes, exec->eval.classes, lane->samples.y[i]);
 }
 
 /* Those of a batch of these samples. */
@@ -113,11 +113,11 @@ static const struct plan *read_samples(struct lane *lane, const int64_t *index, 
     if (lane->exec->device)
         device_read_samples(lane, index, rows, extents.length);
     else
-        source_read(source, NULL, index, rows, extents.length, lane->eval_x, lane->eval_x2,
-                    lane->eval_y);
-    lane->bases[BASE_INPUT] = (char *)lane->eval_x;
-    lane->bases[BASE_SECOND] = (char *)lane->eval_x2;
-    lane->bases[BASE_TARGET] = (char *)lane->eval_y;
+        source_read(source, NULL, index, rows, extents.length, lane->samples.x,
+                    lane->samples.x2, lane->samples.y);
+    lane->bases[BASE_INPUT] = (char *)lane->samples.x;
+    lane->bases[BASE_SECOND] = (char *)lane->samples.x2;
+    lane->bases[BASE_TARGET] = (char *)lane->samples.y;
     return lane_plan(lane, extents, true);
 }
 
@@ -221,7 +221,7 @@ static bool is_mine(const struct lane *lane, int64_t b)
     if (parts && b % comm_size(parts) != comm_rank(parts))
         return false;
     return (parts ? b / comm_size(parts) : b) % exec->topology.job_lanes ==
-           exec->topology.first_lane + lane->number;
+           exec->topology.first_lane + lane->worker.number;
 }
 
 /* What a batch gives goes to its places. */
@@ -261,7 +261,7 @@ static void run_batches(struct lane *lane)
             return;
         note_batch(lane, plan, index);
     }
-    lane->times.evaluate += clock_ns() - begin;
+    lane->clock.times.evaluate += clock_ns() - begin;
 }
 
 /* In a pipeline --------------------------------------------------------------------------- */
@@ -310,7 +310,7 @@ static void run_pipeline(struct lane *lane)
     const int64_t begin = clock_ns();
 
     lane->status = pipe_evaluate(lane, &evaluation);
-    lane->times.evaluate += clock_ns() - begin;
+    lane->clock.times.evaluate += clock_ns() - begin;
 }
 
 /* Copies of a stage hear the same, each from its own pipeline: the first of a node puts it where all of them look. */
@@ -346,14 +346,14 @@ static enum status tell_results(struct exec *exec, int64_t n_batches)
 /* Buffers for samples, made when they are first needed, and again for a source of longer ones. */
 static enum status make_samples(struct lane *lane, const struct source *source)
 {
-    void *const buffer[] = { &lane->eval_x, &lane->eval_x2, &lane->eval_y };
+    void *const buffer[] = { &lane->samples.x, &lane->samples.x2, &lane->samples.y };
 
     for (int part = 0; part < SOURCE_PARTS; part++) {
-        const size_t there = lane->eval_bytes[part], bytes = source_row_bytes(source, part);
+        const size_t there = lane->samples.bytes[part], bytes = source_row_bytes(source, part);
         if (bytes <= there)
             continue;
         TRY(mem_grow(buffer[part], there, bytes, EVAL_ROWS));
-        lane->eval_bytes[part] = bytes;
+        lane->samples.bytes[part] = bytes;
     }
     return STATUS_OK;
 }
@@ -533,10 +533,10 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
     }
     exec_meet(exec, "evaluated");
     const int evaluated = exec->program->barrier[BARRIER_EVALUATE];
-    lane_signal(&exec->lanes[0], evaluated);
-    TRY(exec_wait_until(exec, &exec->lanes[0], evaluated,
-                        exec_target(exec, evaluated, exec->eval.count++),
-                        "all_reduce of the evaluation"));
+    clock_signal(&exec->lanes[0].clock, evaluated);
+    TRY(clock_wait_until(&exec->lanes[0].clock, evaluated,
+                         account_target(&exec->account, evaluated, exec->eval.count++),
+                         "all_reduce of the evaluation"));
     if (exec->topology.nodes > 1) {
         if (exec->topology.rank == transport_node_first(exec->transport, exec->topology.node))
             TRY(merge_results(exec, n_batches));
@@ -579,9 +579,9 @@ static void predict(struct lane *lane)
     const struct exec *exec = lane->exec;
 
     if (lane != exec->lanes)
-        return;                                     /* one lane is enough for so few */
-    lane->bases[BASE_LOSS] = (char *)lane->scratch; /* nobody asks for these */
-    lane->bases[BASE_CORRECT] = (char *)(lane->scratch + 1);
+        return;                                            /* one lane is enough for so few */
+    lane->bases[BASE_LOSS] = (char *)lane->worker.scratch; /* nobody asks for these */
+    lane->bases[BASE_CORRECT] = (char *)(lane->worker.scratch + 1);
     const struct plan *plan =
         run_samples(lane, exec->eval.predict_index, exec->eval.predict_count);
     if (!plan)

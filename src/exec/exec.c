@@ -22,21 +22,14 @@ static int64_t row_begin(int64_t shards, int64_t parts, int64_t number)
     return number * shards / parts;
 }
 
-/* The first shard of a rank; of the rank after the last: how many there are. */
-static int64_t rank_begin(const struct exec *exec, int rank)
-{
-    return exec->config.rows ? exec->config.rows[rank]
-                             : row_begin(exec->topology.shards, exec->topology.ranks, rank);
-}
-
 int64_t exec_first_shard(const struct exec *exec)
 {
-    return exec->topology.first_shard + rank_begin(exec, exec->topology.rank);
+    return topology_own_first(&exec->topology);
 }
 
 int64_t exec_shard_count(const struct exec *exec)
 {
-    return rank_begin(exec, exec->topology.rank + 1) - rank_begin(exec, exec->topology.rank);
+    return topology_own_end(&exec->topology) - topology_own_first(&exec->topology);
 }
 
 void exec_move_part(struct exec *exec, int64_t first)
@@ -46,6 +39,17 @@ void exec_move_part(struct exec *exec, int64_t first)
     exec->config.part.first = exec->topology.first_shard = first;
     if (exec->device) /* these shards may have other rows */
         device_forget_graphs(exec->device);
+}
+
+int exec_sums(const struct exec *exec, const struct tree_part **out)
+{
+    *out = exec->remote ? exec->remote->sums : NULL;
+    return exec->remote ? exec->remote->n_sums : 0;
+}
+
+int64_t exec_tree_shards(const struct exec *exec)
+{
+    return exec->topology.tree_shards;
 }
 
 int exec_lanes(const struct exec *exec)
@@ -71,7 +75,7 @@ static int64_t fewest_shards(const struct exec *exec)
     int64_t fewest = exec->topology.shards;
 
     for (int r = 0; r < exec->topology.ranks; r++) {
-        const int64_t mine = rank_begin(exec, r + 1) - rank_begin(exec, r);
+        const int64_t mine = exec->topology.begins[r + 1] - exec->topology.begins[r];
         fewest = mine < fewest ? mine : fewest;
     }
     return fewest;
@@ -84,8 +88,8 @@ static enum status check_rows(const struct exec *exec)
     if (exec->topology.shards < exec->topology.ranks)
         return FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
                     (long long)exec->topology.shards, exec->topology.ranks);
-    if (rank_begin(exec, 0) != 0 ||
-        rank_begin(exec, exec->topology.ranks) != exec->topology.shards ||
+    if (exec->topology.begins[0] != 0 ||
+        exec->topology.begins[exec->topology.ranks] != exec->topology.shards ||
         fewest_shards(exec) < 1)
         return FAIL(STATUS_USAGE, "%lld shards are not given to %d ranks in rows",
                     (long long)exec->topology.shards, exec->topology.ranks);
@@ -107,7 +111,7 @@ static enum status check_rows(const struct exec *exec)
 }
 
 /* Which shards these ranks run, and along which tree. */
-static void find_part(struct exec *exec)
+static enum status find_part(struct exec *exec)
 {
     const struct exec_part *part = &exec->config.part;
     const bool is_whole = part->count == 0;
@@ -117,35 +121,14 @@ static void find_part(struct exec *exec)
     exec->topology.tree_first = part->with_others ? exec->topology.first_shard : 0;
     exec->topology.tree_shards =
         part->with_others ? exec->config.shards : exec->topology.shards;
-}
-
-struct samples exec_samples(const struct exec *exec, int64_t v)
-{
-    const int64_t count = exec->now.batch->samples, shards = exec->config.shards;
-    const int64_t begin = sampler_shard_begin(count, shards, exec->topology.first_shard + v);
-
-    return (struct samples){
-        begin, sampler_shard_begin(count, shards, exec->topology.first_shard + v + 1) - begin
-    };
-}
-
-void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count)
-{
-    const int rank = transport_node_first(exec->transport, node);
-    const int end = rank + transport_node_size(exec->transport, node);
-
-    *first = rank_begin(exec, rank);
-    *count = rank_begin(exec, end) - *first;
-}
-
-void exec_lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
-{
-    const int rank = number / exec->topology.n_lanes, lane = number % exec->topology.n_lanes;
-    const int64_t begin = rank_begin(exec, rank);
-    const int64_t mine = rank_begin(exec, rank + 1) - begin;
-
-    *first = begin + row_begin(mine, exec->topology.n_lanes, lane);
-    *count = begin + row_begin(mine, exec->topology.n_lanes, lane + 1) - *first;
+    exec->topology.job_shards = exec->config.shards;
+    TRY(mem_alloc((size_t)exec->topology.ranks + 1, sizeof *exec->topology.begins,
+                  &exec->topology.begins));
+    for (int r = 0; r <= exec->topology.ranks; r++)
+        exec->topology.begins[r] =
+            exec->config.rows ? exec->config.rows[r]
+                              : row_begin(exec->topology.shards, exec->topology.ranks, r);
+    return STATUS_OK;
 }
 
 /* Shards of lane `number` of this node. */
@@ -191,77 +174,32 @@ static enum status read_params(struct exec *exec)
     return graph_infer(graph, extents, exec->layout.largest);
 }
 
-/* Factors ------------------------------------------------------------------------------- */
-
-enum status exec_place_factor(struct exec *exec, const struct value *value, int bucket,
-                              size_t *out_offset)
-{
-    const struct value *source = facts_source(value);
-    struct plan_factors *factors = &exec->layout.factors;
-
-    for (int i = 0; i < factors->count; i++) {
-        if (factors->item[i].value == source) {
-            factors->item[i].buckets |= UINT64_C(1) << bucket;
-            *out_offset = factors->item[i].offset;
-            return STATUS_OK;
-        }
-    }
-    if (factors->count == PLAN_FACTORS)
-        return FAIL(STATUS_UNSUPPORTED, "more than %d factors", PLAN_FACTORS);
-    factors->item[factors->count++] = (struct plan_factor){ .value = source,
-                                                            .offset = exec->layout.record,
-                                                            .buckets = UINT64_C(1) << bucket };
-    *out_offset = exec->layout.record;
-    const size_t count =
-        exec->layout.largest ? (size_t)shape_count(&exec->layout.largest[source->id]) : 0;
-    const size_t bytes = count * dtype_size(source->dtype);
-    exec->layout.record += (bytes + 63) / 64 * 64;
-    return STATUS_OK;
-}
-
-static enum status read_factored(struct exec *exec, int b)
-{
-    const struct node *node = exec->layout.facts.buckets[b].sum;
-    struct factored *f = &exec->layout.factored[b];
-
-    f->k = node->in[0]->shape.dim[1];
-    f->n = node->in[1]->shape.dim[1];
-    for (int i = 0; i < exec->model.count; i++) {
-        if (plan_bucket_of(exec->model.params[i]->flat) == b &&
-            exec->model.params[i]->offset > 0)
-            f->bias = exec->model.params[i]->offset;
-    }
-    TRY(exec_place_factor(exec, node->in[0], b, &f->x));
-    TRY(exec_place_factor(exec, node->in[1], b, &f->dy));
-    return columns_find(exec, b);
-}
+/* Facts ----------------------------------------------------------------------------- */
 
 /* Parameters that are gathered before they are read. One node has them all; and without steps there are
  * no inter-node threads. */
-static void find_held(struct exec *exec, int b)
+static void find_held(struct exec *exec)
 {
-    const uint64_t bit = UINT64_C(1) << b;
+    const struct step_facts *facts = &exec->layout.facts;
+    uint64_t held = 0;
 
-    if (exec->topology.nodes > 1 && exec->config.batch > 0)
-        exec->hold.buckets |= bit;
-    if (exec->config.device && exec->config.batch > 0)
-        exec->layout.buckets.held |= bit; /* device_parts.c */
+    for (int b = 0; b < facts->n_buckets && exec->config.batch > 0; b++)
+        held |= (uint64_t)facts->buckets[b].is_held << b;
+    if (exec->topology.nodes > 1)
+        exec->hold.buckets = held;
+    if (exec->config.device)
+        exec->layout.buckets.held = held; /* device_parts.c */
 }
 
-/* Places in records for the factors, and for the ids and dy of tables, that sums are made from. */
-static enum status place_records(struct exec *exec)
+static void find_compressed(struct exec *exec)
 {
     const struct step_facts *facts = &exec->layout.facts;
 
     for (int b = 0; b < facts->n_buckets; b++) {
-        if (facts->buckets[b].is_held)
-            find_held(exec, b);
-        if (bucket_is_factored(&exec->layout, b))
-            TRY(read_factored(exec, b));
-        else if (bucket_is_table(&exec->layout, b))
-            TRY(rows_find(exec, b));
+        if (exec->topology.nodes > 1 && exec->config.compress.codec &&
+            facts->buckets[b].kind == BUCKET_DENSE && !facts->buckets[b].is_average)
+            exec->layout.compressed |= UINT64_C(1) << b;
     }
-    return STATUS_OK;
 }
 
 static enum status read_facts(struct exec *exec)
@@ -272,7 +210,9 @@ static enum status read_facts(struct exec *exec)
                                    .has_steps = exec->config.batch > 0 };
 
     TRY(facts_read(exec->config.train, &job, &exec->layout.facts));
-    TRY(place_records(exec));
+    find_held(exec);
+    find_compressed(exec);
+    TRY(layout_place_records(&exec->layout, &exec->model, exec->topology.shards));
     return facts_check(exec->config.train, &job, &exec->layout.facts);
 }
 
@@ -321,7 +261,7 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
     exec->hold.furthest = carve(carver, 1, sizeof *exec->hold.furthest);
     exec->memory.flags =
         carve(carver, 2 * (size_t)exec->topology.ranks, sizeof *exec->memory.flags);
-    exec->account.arrivals = carve(carver, 1, account_bytes(exec));
+    exec->account.arrivals = carve(carver, 1, account_bytes(&exec->account));
     exec->memory.losses = carve(carver, 2 * shards, sizeof(float));
     exec->memory.corrects = carve(carver, 2 * shards, sizeof(float));
     exec->memory.param = carve(carver, exec->layout.vector, sizeof(float));
@@ -333,14 +273,14 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
     }
     exec->memory.records = carve(carver, shards, exec->layout.record);
     exec->memory.tables = carve(carver, 1, exec->layout.tables_bytes);
-    if (norms_are_used(exec) || exec->config.compress.codec)
+    if (norms_are_used(&exec->sums) || exec->config.compress.codec)
         exec->memory.sum = carve(carver, exec->layout.vector, sizeof(float));
-    if (norms_are_used(exec)) {
+    if (norms_are_used(&exec->sums)) {
         exec->norms.gradients = carve(carver, pieces, sizeof(double));
         exec->norms.params = carve(carver, pieces, sizeof(double));
         exec->norms.moves = carve(carver, pieces, sizeof(double));
         exec->norms.rows =
-            carve(carver, buckets * norms_row_sums(exec), sizeof *exec->norms.rows);
+            carve(carver, buckets * norms_row_sums(&exec->sums), sizeof *exec->norms.rows);
     }
     if (exec->remote)
         lay_out_given(exec, carver, given);
@@ -400,7 +340,7 @@ static enum status share_memory(struct exec *exec)
     if (exec->config.zero >= 2)
         pages_keep_small(exec->memory.block, exec->memory.bytes);
     if (exec->remote)
-        remote_start(exec);
+        remote_start(exec->remote, exec->memory.parts);
     return STATUS_OK;
 }
 
@@ -410,6 +350,24 @@ static void flush_denormals(void *arg, int index)
     (void)arg;
     if (index > 0)
         kernel_flush_denormals();
+}
+
+static void point_lane(struct exec *exec, struct lane *lane, int index)
+{
+    lane->exec = exec;
+    lane->topology = &exec->topology;
+    lane->layout = &exec->layout;
+    lane->memory = &exec->memory;
+    lane->now = &exec->now;
+    lane->worker.sums = &exec->sums;
+    lane->worker.number =
+        exec->topology.rank * exec->topology.n_lanes + index - exec->topology.first_lane;
+    lane->clock.account = &exec->account;
+    lane->clock.lane = lane->worker.number;
+    lane->clock.is_first = index == 0;
+    lane->tensor = (struct lane_tensor){ .config = &exec->config,
+                                         .index = index,
+                                         .lanes = exec->topology.n_lanes };
 }
 
 static enum status make_lanes(struct exec *exec)
@@ -427,26 +385,25 @@ static enum status make_lanes(struct exec *exec)
         return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->topology.job_lanes,
                     LANES_MAX);
     const int helpers = exec->config.threads / exec->topology.n_lanes; /* threads of a lane */
-    const size_t join = columns_scratch(exec);
+    exec->sums.threads = helpers > 1 ? helpers : 1;
+    const size_t join = columns_scratch(&exec->sums);
     TRY(mem_alloc((size_t)exec->topology.n_lanes, sizeof *exec->lanes, &exec->lanes));
     for (int i = 0; i < exec->topology.n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
-        lane->exec = exec;
-        lane->number =
-            exec->topology.rank * exec->topology.n_lanes + i - exec->topology.first_lane;
-        lane_row(exec, lane->number, &lane->first, &lane->count);
-        TRY(columns_create(lane));
-        const size_t reduce = (size_t)helpers * reduce_scratch(lane);
-        TRY(mem_alloc(1, reduce > join ? reduce : join, &lane->scratch));
+        point_lane(exec, lane, i);
+        lane_row(exec, lane->worker.number, &lane->first, &lane->count);
+        TRY(columns_create(&lane->worker));
+        const size_t reduce = (size_t)helpers * reduce_scratch(&lane->worker);
+        TRY(mem_alloc(1, reduce > join ? reduce : join, &lane->worker.scratch));
         if (helpers > 1) {
-            TRY(pool_create(helpers, &lane->pool));
-            pool_run(lane->pool, flush_denormals, NULL);
+            TRY(pool_create(helpers, &lane->worker.pool));
+            pool_run(lane->worker.pool, flush_denormals, NULL);
         }
     }
     /* One shard alone, and the norm of all gradients need not be known: decision 0019. */
-    exec->layout.buckets.pass = exec->topology.tree_shards == 1 && !norms_are_used(exec) &&
-                                !exec->config.remote && !exec->config.privacy &&
-                                !exec->config.device;
+    exec->layout.buckets.pass = exec->topology.tree_shards == 1 &&
+                                !norms_are_used(&exec->sums) && !exec->config.remote &&
+                                !exec->config.privacy && !exec->config.device;
     return exec->topology.n_lanes > 1 ? pool_create(exec->topology.n_lanes, &exec->lanes_pool)
                                       : STATUS_OK;
 }
@@ -456,10 +413,10 @@ static void find_window(struct exec *exec)
 {
     const size_t some = exec->layout.vector * sizeof(float) / 32;
 
-    exec->window = exec->config.window   ? exec->config.window
-                   : some > WINDOW_LEAST ? some
-                                         : WINDOW_LEAST;
-    exec->releases = exec->config.zero >= 2 && !exec->layout.buckets.pass;
+    exec->layout.window = exec->config.window   ? exec->config.window
+                          : some > WINDOW_LEAST ? some
+                                                : WINDOW_LEAST;
+    exec->layout.releases = exec->config.zero >= 2 && !exec->layout.buckets.pass;
     exec->layout.buckets.held |= exec->hold.buckets;
 }
 
@@ -468,7 +425,7 @@ static enum status read_config(struct exec *exec, struct transport *transport)
 {
     const struct exec_config *config = &exec->config;
 
-    exec->transport = transport;
+    exec->transport = exec->account.transport = transport;
     exec->topology.rank = transport_rank(transport);
     exec->topology.ranks = transport_size(transport);
     if (config->pipeline.stages > 1 || config->pipeline.ordered)
@@ -476,19 +433,59 @@ static enum status read_config(struct exec *exec, struct transport *transport)
             (struct pass_pipeline){ .stages = config->pipeline.stages,
                                     .chunks = config->pipeline.chunks,
                                     .own = config->pipeline.own };
-    find_part(exec);
+    TRY(find_part(exec));
     exec->topology.node = transport_node_of(exec->transport, exec->topology.rank);
     exec->topology.nodes = transport_nodes(exec->transport);
     TRY(read_params(exec));
     TRY(read_facts(exec));
     TRY(check_rows(exec));
-    TRY(gathers_find(exec));
-    TRY(privacy_check(exec));
-    TRY(norms_create(exec));
+    TRY(gathers_find(config, &exec->topology, &exec->layout));
+    TRY(privacy_check(config, &exec->topology, &exec->layout));
+    TRY(norms_create(&exec->sums, &exec->norms));
     if (config->device)
         TRY(device_check(exec));
     TRY(make_lanes(exec));
-    return gathers_check(exec);
+    return gathers_check(config, &exec->topology, &exec->layout);
+}
+
+static enum status share_layers(struct exec *exec)
+{
+    uint32_t tags = 0;
+
+    TRY(talk_create(&exec->config, &exec->topology, exec->layout.facts.rule.adapts, &tags));
+    for (int i = 0; i < exec->topology.n_lanes; i++)
+        exec->lanes[i].tensor.tag = tags + (uint32_t)i;
+    return STATUS_OK;
+}
+
+static enum status make_accounts(struct exec *exec)
+{
+    TRY(account_create(&exec->account, &exec->model, &exec->layout));
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
+        struct lane_clock *clock = &exec->lanes[i].clock;
+        char name[32];
+
+        (void)snprintf(name, sizeof name, "lane %d", i);
+        TRY(mem_alloc((size_t)exec->topology.ranks, sizeof *clock->waited_for,
+                      &clock->waited_for));
+        TRY(trace_add_row(exec->config.trace, name, 0, &clock->trace));
+    }
+    return STATUS_OK;
+}
+
+/* Lanes know what steps need, when it is there. */
+static void give_program(struct exec *exec)
+{
+    for (int i = 0; i < exec->topology.n_lanes; i++)
+        exec->lanes[i].program = exec->program;
+}
+
+static enum status make_remote(struct exec *exec)
+{
+    const enum status status = remote_create(&exec->sums, &exec->remote);
+
+    exec->sums.remote = exec->remote;
+    return status;
 }
 
 static enum status create(struct exec *exec)
@@ -496,18 +493,19 @@ static enum status create(struct exec *exec)
     const struct exec_config *config = &exec->config;
 
     if (config->beside.transport)
-        exec->beside_tag = transport_new_tags(config->beside.transport, 2);
+        exec->sums.beside_tag = transport_new_tags(config->beside.transport, 2);
     transport_set_patience(exec->transport, config->stall_timeout);
-    TRY(talk_create(exec));
+    TRY(share_layers(exec));
     if (exec->topology.nodes > 1 && !config->device)
         TRY(net_create(exec));
     if (config->remote)
-        TRY(remote_create(exec));
+        TRY(make_remote(exec));
     TRY(pipe_create(exec));
-    TRY(account_create(exec));
+    TRY(make_accounts(exec));
     find_window(exec);
     TRY(hold_create(exec));
     TRY(exec_make_program(exec));
+    give_program(exec);
     transport_set_waiters(exec->transport, exec->topology.all_lanes + (exec->net != NULL));
     TRY(share_memory(exec));
     TRY(average_create(exec));
@@ -530,6 +528,19 @@ static enum status allocate(const struct exec_config *config, struct exec **out)
     exec->config = *config;
     if (config->device)
         exec->config.threads = 1;
+    exec->sums = (struct sums){ .config = &exec->config,
+                                .topology = &exec->topology,
+                                .model = &exec->model,
+                                .layout = &exec->layout,
+                                .memory = &exec->memory,
+                                .now = &exec->now,
+                                .norms = &exec->norms,
+                                .clip = &exec->clip,
+                                .threads = 1 };
+    exec->account = (struct exec_account){ .config = &exec->config,
+                                           .topology = &exec->topology,
+                                           .memory = &exec->memory,
+                                           .now = &exec->now };
     pthread_mutex_init(&exec->account.overlap.lock, NULL);
     pthread_mutex_init(&exec->clip.lock, NULL);
     *out = exec;
@@ -560,7 +571,7 @@ enum status exec_lower(const struct exec_config *config, struct transport *trans
     TRY(allocate(config, &exec));
     enum status status = read_config(exec, transport);
     if (status == STATUS_OK && config->remote)
-        status = remote_create(exec);
+        status = make_remote(exec);
     if (status == STATUS_OK)
         find_window(exec);
     if (status == STATUS_OK)
@@ -580,42 +591,48 @@ static void free_arena(struct lane *lane)
     lane->arenas = lane->arena = NULL;
 }
 
+static void destroy_plans(struct plan_list *plans)
+{
+    for (int p = 0; p < plans->count; p++)
+        plan_destroy(plans->of[p]);
+}
+
 void exec_destroy(struct exec *exec)
 {
     if (!exec)
         return;
     net_destroy(exec);
     average_destroy(exec);
-    remote_destroy(exec);
+    remote_destroy(exec->remote);
     exec_destroy_program(exec);
     device_destroy(exec);
     pipe_destroy(exec);
     hold_destroy(exec);
     pool_destroy(exec->lanes_pool);
-    account_destroy(exec);
+    account_destroy(&exec->account);
     pthread_mutex_destroy(&exec->account.overlap.lock);
     pthread_mutex_destroy(&exec->clip.lock);
     for (int i = 0; exec->lanes && i < exec->topology.n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
-        for (int p = 0; p < lane->n_plans; p++)
-            plan_destroy(lane->plans[p]);
-        for (int p = 0; p < lane->n_eval_plans; p++)
-            plan_destroy(lane->eval_plans[p]);
+        destroy_plans(&lane->plans);
+        destroy_plans(&lane->eval_plans);
+        mem_free(lane->clock.waited_for);
         free_arena(lane);
-        pool_destroy(lane->pool);
-        mem_free(lane->scratch);
-        columns_destroy(lane);
-        mem_free(lane->eval_x);
-        mem_free(lane->eval_x2);
-        mem_free(lane->eval_y);
+        pool_destroy(lane->worker.pool);
+        mem_free(lane->worker.scratch);
+        columns_destroy(&lane->worker);
+        mem_free(lane->samples.x);
+        mem_free(lane->samples.x2);
+        mem_free(lane->samples.y);
     }
     mem_free(exec->lanes);
+    mem_free(exec->topology.begins);
     mem_free(exec->model.params);
     mem_free(exec->model.numbers);
     mem_free(exec->layout.largest);
     mem_free(exec->memory.parts);
     mem_free(exec->layout.gathers.item);
-    norms_destroy(exec);
+    norms_destroy(&exec->norms);
     mem_free(exec);
 }
 
@@ -623,12 +640,11 @@ void exec_destroy(struct exec *exec)
 
 const struct plan *lane_plan(const struct lane *lane, struct extents extents, bool evaluation)
 {
-    struct plan *const *plans = evaluation ? lane->eval_plans : lane->plans;
-    const int n = evaluation ? lane->n_eval_plans : lane->n_plans;
+    const struct plan_list *plans = evaluation ? &lane->eval_plans : &lane->plans;
 
-    for (int i = 0; i < n; i++) {
-        if (extents_equal(plans[i]->extents, extents))
-            return plans[i];
+    for (int i = 0; i < plans->count; i++) {
+        if (extents_equal(plans->of[i]->extents, extents))
+            return plans->of[i];
     }
     return NULL;
 }
@@ -685,8 +701,9 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
         return STATUS_OK;
     for (int i = 0; i < exec->topology.n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
-        struct plan **plans = evaluation ? lane->eval_plans : lane->plans;
-        int *n = evaluation ? &lane->n_eval_plans : &lane->n_plans;
+        struct plan_list *list = evaluation ? &lane->eval_plans : &lane->plans;
+        struct plan **plans = list->of;
+        int *n = &list->count;
 
         if (find_and_keep(plans, *n, extents))
             continue;
@@ -709,7 +726,7 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
                             &plans[*n]));
         ++*n;
         if (!evaluation && !exec->device)
-            TRY(lane_find_ranges(exec, plans[*n - 1]));
+            TRY(lane_find_ranges(exec->program, exec->config.train, plans[*n - 1]));
         is_new = true;
     }
     const struct plan *plan = lane_plan(&exec->lanes[0], extents, evaluation);
@@ -741,12 +758,6 @@ enum status exec_print_plan(struct exec *exec, int64_t rows, struct strbuf *out)
 }
 
 /* Lanes -------------------------------------------------------------------------------- */
-
-void exec_meet(struct exec *exec, const char *point)
-{
-    if (exec->config.at_meeting)
-        exec->config.at_meeting(exec->config.at_meeting_arg, point);
-}
 
 struct lanes_call {
     struct exec *exec;

@@ -18,17 +18,20 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "exec/state.h"
+#include "exec/exec.h"
+#include "exec/layout.h"
+#include "exec/topology.h"
 #include "graph/op.h"
 
 enum { LINE = 64 };
 
-enum status gathers_find(struct exec *exec)
+enum status gathers_find(const struct exec_config *config, const struct exec_topology *topology,
+                         struct exec_layout *layout)
 {
-    const struct graph *graph = exec->config.train;
-    struct plan_gathers *gathers = &exec->layout.gathers;
+    const struct graph *graph = config->train;
+    struct plan_gathers *gathers = &layout->gathers;
 
-    if (exec->config.batch == 0) /* no step, so no meeting */
+    if (config->batch == 0) /* no step, so no meeting */
         return STATUS_OK;
     TRY(mem_alloc((size_t)graph_node_count(graph) + 1, sizeof *gathers->item, &gathers->item));
     for (int n = 0; n < graph_node_count(graph); n++) {
@@ -37,36 +40,35 @@ enum status gathers_find(struct exec *exec)
             continue;
         const struct value *own = node->in[0];
         const size_t bytes = (size_t)shape_count(&own->shape) * dtype_size(own->dtype);
-        const size_t all = (size_t)exec->topology.shards * bytes;
-        if (node->attrs.shards != exec->topology.shards)
+        const size_t all = (size_t)topology->shards * bytes;
+        if (node->attrs.shards != topology->shards)
             return FAIL(STATUS_MISMATCH, "node %s gathers %lld shards, there are %lld",
-                        node->name, (long long)node->attrs.shards,
-                        (long long)exec->topology.shards);
-        gathers->item[gathers->count++] = (struct plan_gather){
-            .node = node, .offset = exec->layout.tables_bytes, .bytes = bytes
-        };
-        exec->layout.tables_bytes += (all + LINE - 1) / LINE * LINE;
+                        node->name, (long long)node->attrs.shards, (long long)topology->shards);
+        gathers->item[gathers->count++] = (struct plan_gather){ .node = node,
+                                                                .offset = layout->tables_bytes,
+                                                                .bytes = bytes };
+        layout->tables_bytes += (all + LINE - 1) / LINE * LINE;
     }
     return STATUS_OK;
 }
 
-enum status gathers_check(const struct exec *exec)
+enum status gathers_check(const struct exec_config *config,
+                          const struct exec_topology *topology,
+                          const struct exec_layout *layout)
 {
-    if (exec->layout.gathers.count == 0 || exec->topology.job_lanes == exec->topology.shards)
+    if (layout->gathers.count == 0 || topology->job_lanes == topology->shards)
         return STATUS_OK;
     return FAIL(
         STATUS_USAGE,
         "--sync-batch-norm needs one shard a thread: %lld shards on %d x %d threads: use "
         "--shards %d",
-        (long long)exec->topology.shards, exec->topology.ranks, exec->config.threads,
-        exec->topology.ranks * exec->config.threads);
+        (long long)topology->shards, topology->ranks, config->threads,
+        topology->ranks * config->threads);
 }
 
-void gather_write_zeros(struct lane *lane, int g)
+void gather_write_zeros(const struct exec_layout *layout, char *tables, int g, int64_t shard)
 {
-    const struct exec *exec = lane->exec;
-    const struct plan_gather *gather = &exec->layout.gathers.item[g];
+    const struct plan_gather *gather = &layout->gathers.item[g];
 
-    memset(exec->memory.tables + gather->offset + (size_t)lane->first * gather->bytes, 0,
-           gather->bytes);
+    memset(tables + gather->offset + (size_t)shard * gather->bytes, 0, gather->bytes);
 }

@@ -124,7 +124,7 @@ static uint64_t find_tail(const struct exec *exec, const struct readers *readers
         if (last < 0)
             return tail;
         bytes += bytes_of(exec, last);
-        if (tail && bytes > exec->window)
+        if (tail && bytes > exec->layout.window)
             return tail;
         tail |= UINT64_C(1) << last;
     }
@@ -138,7 +138,7 @@ static uint64_t find_head(const struct exec *exec, const struct hold_order *orde
 
     for (int i = 0; i < order->count; i++) {
         bytes += bytes_of(exec, order->bucket[i]);
-        if (head && bytes > exec->window)
+        if (head && bytes > exec->layout.window)
             break;
         head |= UINT64_C(1) << order->bucket[i];
     }
@@ -480,8 +480,9 @@ enum status hold_take(struct lane *lane, uint64_t buckets, bool is_backward)
                                                                      memory_order_relaxed)) {
         }
         const int unshard = exec->program->unshard[b];
-        TRY(exec_wait_until(exec, lane, unshard, exec_target(exec, unshard, uses - 1),
-                            "all_gather of parameters"));
+        TRY(clock_wait_until(&lane->clock, unshard,
+                             account_target(&exec->account, unshard, uses - 1),
+                             "all_gather of parameters"));
     }
     return STATUS_OK;
 }

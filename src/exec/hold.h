@@ -72,6 +72,12 @@ struct hold {
     _Atomic uint64_t *furthest;
 };
 
+/* Does a node hold its part of the bucket's parameters alone, but while they are read? */
+static inline bool bucket_is_held(const struct hold *hold, int b)
+{
+    return hold->buckets >> b & 1;
+}
+
 /* Works out orders; buckets are known, and the schedule of a pipeline. */
 MUST_CHECK enum status hold_create(struct exec *exec);
 void hold_destroy(struct exec *exec);

@@ -64,7 +64,7 @@ static void take_mean(const float *own, const float *const *others, int n, struc
 /* Parameters of all neighbors came here. */
 static void count_bytes(struct exec *exec, const struct task *task, struct range range)
 {
-    exec->lanes[0].times.bytes +=
+    exec->lanes[0].clock.times.bytes +=
         (int64_t)((size_t)task->peers.count * range.count * sizeof(float));
 }
 
@@ -247,7 +247,7 @@ enum status exec_average(struct exec *exec, float weight, float *out)
 {
     const struct program *program = exec->program;
     struct average *average = exec->average;
-    struct trace_row *trace = exec->lanes[0].trace;
+    struct trace_row *trace = exec->lanes[0].clock.trace;
     const int64_t begin = trace_begin(trace);
 
     TRY(exec_fetch_params(exec));
@@ -265,7 +265,7 @@ enum status exec_average(struct exec *exec, float weight, float *out)
     for (int t = next_average(program, 0); t < program->n_tasks;
          t = next_average(program, t + 1)) {
         TRY(row_of(&program->tasks[t])->end(exec, t));
-        exec_trace_task(exec, trace, begin, t);
+        account_trace_task(&exec->account, trace, begin, t);
     }
     return STATUS_OK;
 }
@@ -275,7 +275,7 @@ run_center(struct exec *exec, enum task_kind kind,
            enum status (*run)(void *arg, int bucket, size_t at, size_t count), void *arg)
 {
     const struct program *program = exec->program;
-    struct trace_row *trace = exec->lanes[0].trace;
+    struct trace_row *trace = exec->lanes[0].clock.trace;
 
     TRY(exec_fetch_params(exec));
     for (int t = next_of(program, kind, 0); t < program->n_tasks;
@@ -283,7 +283,7 @@ run_center(struct exec *exec, enum task_kind kind,
         const int64_t begin = trace_begin(trace);
         const struct range range = range_of(exec, &program->tasks[t]);
         TRY(run(arg, program->tasks[t].bucket, range.at, range.count));
-        exec_trace_task(exec, trace, begin, t);
+        account_trace_task(&exec->account, trace, begin, t);
     }
     return STATUS_OK;
 }

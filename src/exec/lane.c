@@ -11,7 +11,12 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "exec/state.h"
+#include "exec/exec.h"
+#include "exec/hold.h"
+#include "exec/lane.h"
+#include "exec/pipe.h"
+#include "exec/release.h"
+#include "exec/remote.h"
 #include "graph/op.h"
 
 struct lane_row {
@@ -66,16 +71,14 @@ static void release_touched(struct lane *lane, const struct task *task)
 
 static void write_zeros(const struct lane *lane, uint64_t buckets)
 {
-    const struct exec *exec = lane->exec;
-
-    BUG_ON(exec->layout.buckets.pass); /* a step has samples */
+    BUG_ON(lane->layout->buckets.pass); /* a step has samples */
     for (; buckets; buckets &= buckets - 1) {
         const int b = __builtin_ctzll(buckets);
-        const int64_t begin = exec->layout.buckets.begin[b],
-                      end = exec->layout.buckets.begin[b + 1];
-        if (bucket_is_table(&exec->layout, b))
-            rows_leave_empty(lane, b);
-        else if (!bucket_is_factored(&exec->layout, b))
+        const int64_t begin = lane->layout->buckets.begin[b],
+                      end = lane->layout->buckets.begin[b + 1];
+        if (bucket_is_table(lane->layout, b))
+            rows_leave_empty(lane->layout, b, lane->bases[BASE_FACTOR]);
+        else if (!bucket_is_factored(lane->layout, b))
             memset((float *)lane->bases[BASE_GRAD] + begin, 0,
                    (size_t)(end - begin) * sizeof(float));
     }
@@ -83,11 +86,11 @@ static void write_zeros(const struct lane *lane, uint64_t buckets)
 
 static enum status run_nodes(struct lane *lane, int number, const struct lane_shard *shard)
 {
-    const struct task *task = &lane->exec->program->tasks[number];
+    const struct task *task = &lane->program->tasks[number];
 
     const uint64_t written = written_by(task);
 
-    if (lane->exec->releases) {
+    if (lane->layout->releases) {
         release_touched(lane, task);
         /* All lanes stop at the same tasks, those without samples too: release.c needs that. */
         if (written)
@@ -110,9 +113,9 @@ static enum status run_copy(struct lane *lane, int number, const struct lane_sha
     (void)shard;
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         lane_copy_samples(lane, v);
-    if (lane->exec->program->tasks[number].signal >= 0) {
-        exec_meet(lane->exec, "gathered");
-        lane_signal(lane, number);
+    if (lane->program->tasks[number].signal >= 0) {
+        account_meet(lane->clock.account, "gathered");
+        clock_signal(&lane->clock, number);
     }
     return STATUS_OK;
 }
@@ -120,10 +123,10 @@ static enum status run_copy(struct lane *lane, int number, const struct lane_sha
 static enum status run_columns(struct lane *lane, int number, const struct lane_shard *shard)
 {
     (void)shard;
-    columns_compute(lane, lane->exec->program->tasks[number].bucket);
-    if (lane->exec->program->tasks[number].signal >= 0) {
-        exec_meet(lane->exec, "joined");
-        lane_signal(lane, number);
+    columns_compute(&lane->worker, lane->program->tasks[number].bucket, lane->clock.trace);
+    if (lane->program->tasks[number].signal >= 0) {
+        account_meet(lane->clock.account, "joined");
+        clock_signal(&lane->clock, number);
     }
     return STATUS_OK;
 }
@@ -133,17 +136,17 @@ static enum status run_columns(struct lane *lane, int number, const struct lane_
 static enum status run_pull(struct lane *lane, int number, const struct lane_shard *shard)
 {
     (void)shard;
-    return remote_await(lane, lane->exec->program->tasks[number].bucket);
+    return remote_await(lane->worker.sums->config->remote, &lane->clock,
+                        lane->program->tasks[number].bucket);
 }
 
 static enum status run_gather(struct lane *lane, int number, const struct lane_shard *shard)
 {
-    const struct exec *exec = lane->exec;
-
     if (!shard->plan)
-        gather_write_zeros(lane, exec->program->tasks[number].gather);
-    exec_meet(lane->exec, "met");
-    lane_signal(lane, number);
+        gather_write_zeros(lane->layout, lane->memory->tables,
+                           lane->program->tasks[number].gather, lane->first);
+    account_meet(lane->clock.account, "met");
+    clock_signal(&lane->clock, number);
     return STATUS_OK;
 }
 
@@ -151,44 +154,45 @@ static enum status run_clip(struct lane *lane, int number, const struct lane_sha
 {
     (void)number;
     if (shard->plan)
-        privacy_clip(lane, shard->step.inv_batch);
+        privacy_clip(lane->layout, (float *)lane->bases[BASE_GRAD],
+                     lane->worker.sums->config->privacy->clip * (double)shard->step.inv_batch);
     return STATUS_OK;
 }
 
 /* The shard's gradient of a bucket is final: adds what the tree adds. */
 static void add_along_tree(struct lane *lane, const struct tree_stack *stack, int b)
 {
-    const struct exec *exec = lane->exec;
-    const size_t at = (size_t)exec->layout.buckets.begin[b];
-    const size_t count = (size_t)exec->layout.buckets.begin[b + 1] - at;
+    const size_t at = (size_t)lane->layout->buckets.begin[b];
+    const size_t count = (size_t)lane->layout->buckets.begin[b + 1] - at;
     struct tree_stack sums = *stack;
 
-    if (!tree_stack_can_add(&sums) || bucket_is_gathered(&exec->layout, b) ||
-        bucket_is_served(&exec->layout, b))
+    if (!tree_stack_can_add(&sums) || bucket_is_gathered(lane->layout, b) ||
+        bucket_is_served(lane->layout, b))
         return; /* or it has no gradient of its own */
-    const int64_t begin = trace_begin(lane->trace);
+    const int64_t begin = trace_begin(lane->clock.trace);
     while (tree_stack_can_add(&sums)) {
-        float *left = lane->gradients + (size_t)(sums.count - 2) * exec->layout.vector;
-        kernel_add(left + at, left + at, left + at + exec->layout.vector, count);
+        float *left = lane->gradients + (size_t)(sums.count - 2) * lane->layout->vector;
+        kernel_add(left + at, left + at, left + at + lane->layout->vector, count);
         tree_stack_add(&sums);
     }
-    trace_end(lane->trace, begin, TRACE_COMPUTE, "add to the lane's sum",
-              exec->account.bucket_names[b]);
+    trace_end(lane->clock.trace, begin, TRACE_COMPUTE, "add to the lane's sum",
+              lane->clock.account->bucket_names[b]);
 }
 
 static enum status run_accumulate(struct lane *lane, int number, const struct lane_shard *shard)
 {
-    struct exec *exec = lane->exec;
-    const struct task *task = &exec->program->tasks[number];
+    const struct task *task = &lane->program->tasks[number];
 
     add_along_tree(lane, shard->stack, task->bucket);
     if (!is_last(lane, shard))
         return STATUS_OK;
     lane->announced |= UINT64_C(1) << task->bucket;
-    exec_meet(exec, "ready");
-    lane_signal(lane, number);
+    account_meet(lane->clock.account, "ready");
+    clock_signal(&lane->clock, number);
     release_announced(lane, task->bucket);
-    return task->does >> TASK_PUSH & 1 ? remote_arrive(lane, task->bucket) : STATUS_OK;
+    return task->does >> TASK_PUSH & 1
+               ? remote_arrive(lane->worker.sums, &lane->clock, task->bucket)
+               : STATUS_OK;
 }
 
 /* A bucket more is announced: sums and updates whose waits are over run before the lane goes on. */
@@ -219,7 +223,7 @@ static bool is_of_lanes(const struct task *task)
 enum status lane_run_tasks(struct lane *lane, int begin, int end,
                            const struct lane_shard *shard)
 {
-    const struct program *program = lane->exec->program;
+    const struct program *program = lane->program;
 
     for (int t = begin; t < end; t++) {
         const struct task *task = &program->tasks[t];
@@ -227,9 +231,9 @@ enum status lane_run_tasks(struct lane *lane, int begin, int end,
             continue;
         BUG_ON(!rows[task->kind].run);
         TRY(lane_await(lane, task));
-        const int64_t began = trace_begin(lane->trace);
+        const int64_t began = trace_begin(lane->clock.trace);
         TRY(rows[task->kind].run(lane, t, shard));
-        exec_trace_task(lane->exec, lane->trace, began, t);
+        account_trace_task(lane->clock.account, lane->clock.trace, began, t);
         if (rows[task->kind].then)
             TRY(rows[task->kind].then(lane, shard));
     }
@@ -264,16 +268,16 @@ static enum status number_nodes(const struct graph *graph, const struct plan *pl
     return STATUS_OK;
 }
 
-enum status lane_find_ranges(const struct exec *exec, struct plan *plan)
+enum status lane_find_ranges(const struct program *program, const struct graph *graph,
+                             struct plan *plan)
 {
-    const struct program *program = exec->program;
     int *number_of;
 
     TRY(mem_alloc((size_t)plan->n_instructions + 1, sizeof *number_of, &number_of));
     enum status status =
         mem_alloc((size_t)program->n_tasks + 1, sizeof *plan->ranges, &plan->ranges);
     if (status == STATUS_OK)
-        status = number_nodes(exec->config.train, plan, number_of);
+        status = number_nodes(graph, plan, number_of);
     for (int t = 0; t < program->n_tasks && status == STATUS_OK; t++) {
         const struct task *task = &program->tasks[t];
         if (is_of_lanes(task))

@@ -11,84 +11,66 @@
 #include "data/source.h"
 #include "exec/account.h"
 #include "exec/plan.h"
+#include "exec/sums.h"
+#include "exec/talk.h"
 #include "kernel/tree.h"
 #include "kernel/update.h"
 #include "sched/program.h"
 
 struct exec;
-struct columns;
 
 /* In traces: a lane makes its part of a gradient of rows or factors, and uses it. */
 #define EXEC_MAKING "gradient and update"
 
 enum { PLANS_MAX = 64, LANES_MAX = 1024 };
 
+/* Plans, one for each extents, in the order of their last use. */
+struct plan_list {
+    struct plan *of[PLANS_MAX];
+    int count;
+};
+
+/* EVAL_ROWS samples of an evaluation: their parts as source.h has them. */
+struct lane_samples {
+    void *x;
+    int32_t *x2, *y;
+    size_t bytes[SOURCE_PARTS]; /* of a sample, in these */
+};
+
 /* One thread of this rank that runs whole shards. */
 struct lane {
-    struct exec *exec;
-    int number;           /* among all lanes of this node */
+    struct exec *exec; /* for the files that make and lead lanes; others do not look into it */
+    const struct exec_topology *topology;
+    const struct exec_layout *layout;
+    const struct exec_shared *memory;
+    const struct exec_now *now;
+    const struct program *program;
+    struct sum_worker worker;
+    struct lane_clock clock;
+    struct lane_tensor tensor;
     int64_t first, count; /* its shards */
     char *arena;          /* of the shard that runs now */
     char *arenas;         /* as many as the pipeline has shards under way; else it is the one */
     size_t arena_bytes;   /* of all of them */
     char *bases[BASE_COUNT];
-    const struct plan *plan;       /* of the shard that runs now or ran last */
-    struct plan *plans[PLANS_MAX]; /* for training, one for each extents */
-    int n_plans;
-    struct plan *eval_plans[PLANS_MAX];
-    int n_eval_plans;
-    struct columns *columns; /* one a bucket */
-    float *gradients;        /* its buffers: buffer i at gradients + i * exec->layout.vector */
+    const struct plan *plan; /* of the shard that runs now or ran last */
+    struct plan_list plans, eval_plans;
+    float *gradients; /* its buffers: buffer i at gradients + i * layout->vector */
     int n_buffers;
-    struct pool *pool; /* threads that share each op's work, or NULL */
-    float *scratch;    /* reduce_scratch bytes for each of its threads */
     int next_task; /* of the program: its synchronization tasks below this are done in this step */
     struct kernel_update_step
         numbers;         /* of this step's updates, scaled when the norm is known */
     uint64_t announced;  /* buckets of this step */
     uint64_t unreleased; /* buckets announced whose memory is not given back yet (release.c) */
-    int phase;           /* of the walk (hold.h) that it began last */
-    uint32_t said;       /* blocks, to ranks that share layers (talk_shared.c) */
     uint32_t summed_when[GRAPH_NODE_IN]; /* these: what summed[b] is when nobody reads it */
-    void *eval_x; /* EVAL_ROWS samples: their parts as source.h has them */
-    int32_t *eval_x2, *eval_y;
-    size_t eval_bytes[SOURCE_PARTS]; /* of a sample, in these */
-    struct times times;
-    int64_t *waited_for;     /* nanoseconds of times.wait by the rank that came last */
-    struct trace_row *trace; /* NULL: not traced */
-    bool computes;           /* in a step, and neither waits nor communicates */
-    int64_t step_began;
-    struct times step_times; /* as they were then */
+    int phase;                           /* of the walk (hold.h) that it began last */
+    struct lane_samples samples;
     enum status status;
     char failure[256];
 };
 
-/* This lane has done the task: increments its counter, and notes when. */
-void lane_signal(struct lane *lane, int task);
-
-/* Waits until the task's counter comes to a value, counting the time and for whom; `what` lives until
- * the trace is printed. exec_wait: until the task is done in the step that runs; exec_wait_last: in the
- * step before; -1 is no task. */
-MUST_CHECK enum status exec_wait_until(struct exec *exec, struct lane *lane, int task,
-                                       uint32_t target, const char *what);
-MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane, int task,
-                                 const char *what);
-MUST_CHECK enum status exec_wait_last(struct exec *exec, struct lane *lane, int task,
-                                      const char *what);
-
-/* A lane computes from begin to end of a step but where it waits or communicates. */
-void lane_begin_step(struct lane *lane);
-void lane_end_step(struct lane *lane);
-/* Communication within a step; name and `of` as trace.h has them. */
-struct span lane_begin_comm(struct lane *lane);
-void lane_end_comm(struct lane *lane, struct span span, const char *name, const char *of);
-
 /* This lane's plan for them. */
 const struct plan *lane_plan(const struct lane *lane, struct extents extents, bool evaluation);
-
-/* Waits for a message from another stage, or until one has gone there: time in which a pipeline is empty. */
-MUST_CHECK enum status exec_wait_for_stage(struct lane *lane, struct transport_request *request,
-                                           int stage);
 
 /* A shard that a lane runs now. */
 struct lane_shard {
@@ -109,7 +91,8 @@ const struct plan *lane_plan_of(const struct lane *lane, int64_t v);
 MUST_CHECK enum status lane_run_tasks(struct lane *lane, int begin, int end,
                                       const struct lane_shard *shard);
 /* Finds the instructions of each task in a plan for training. */
-MUST_CHECK enum status lane_find_ranges(const struct exec *exec, struct plan *plan);
+MUST_CHECK enum status lane_find_ranges(const struct program *program,
+                                        const struct graph *graph, struct plan *plan);
 /* Copies the samples of shard v that are a factor of a gradient to the shard's record. */
 void lane_copy_samples(struct lane *lane, int64_t v);
 /* sync.c: waits for all that a task waits for. */
@@ -118,9 +101,6 @@ MUST_CHECK enum status lane_await(struct lane *lane, const struct task *task);
 /* Runs one instruction of a plan. Only one that talks can fail. */
 MUST_CHECK enum status lane_run(struct lane *lane, const struct instruction *instruction,
                                 const struct kernel_step *step);
-
-/* The lane's shard has no samples: its table of gather g is zero. */
-void gather_write_zeros(struct lane *lane, int g);
 
 /* Runs this lane's synchronization tasks in program order, waiting for what those below `end` wait for;
  * the first of the others that is not ready ends it (sync.c). */

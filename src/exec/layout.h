@@ -9,7 +9,9 @@
 #include "exec/vectors.h"
 #include "sched/facts.h"
 
-struct exec;
+struct exec_config;
+struct exec_model;
+struct exec_topology;
 
 /* A bucket that holds one linear layer, whose gradient is made from factors. */
 struct factored {
@@ -43,6 +45,9 @@ struct exec_layout {
     struct plan_gathers gathers;
     size_t tables_bytes; /* of all gathers */
     bool has_columns;    /* some layer's columns belong to lanes */
+    bool releases;       /* gradients give their memory back (release.c) */
+    uint64_t compressed; /* buckets whose gradients go to other nodes compressed */
+    size_t window;       /* bytes of gradients, or of parameters, that are under way at once */
 };
 
 /* Is bucket b made of records of every shard, not of gradients that are summed? */
@@ -68,19 +73,35 @@ static inline bool bucket_is_table(const struct exec_layout *layout, int b)
     return layout->facts.buckets[b].kind == BUCKET_ROWS || bucket_is_served(layout, b);
 }
 
+/* Does its gradient go to other nodes compressed? Then all nodes update all of it. */
+static inline bool bucket_is_compressed(const struct exec_layout *layout, int b)
+{
+    return layout->compressed >> b & 1;
+}
+
 /* Gives a place in every shard's record to a value; one that serves several buckets has one. */
-MUST_CHECK enum status exec_place_factor(struct exec *exec, const struct value *value,
-                                         int bucket, size_t *out_offset);
+MUST_CHECK enum status layout_place_factor(struct exec_layout *layout,
+                                           const struct value *value, int bucket,
+                                           size_t *out_offset);
+/* Places in records for the factors, and for the ids and dy of tables, that sums are made from. */
+MUST_CHECK enum status layout_place_records(struct exec_layout *layout,
+                                            const struct exec_model *model, int64_t shards);
 
 /* Finds the layer of a factored bucket, if its columns can belong to lanes. */
-MUST_CHECK enum status columns_find(struct exec *exec, int bucket);
+MUST_CHECK enum status columns_find(struct exec_layout *layout, int bucket);
 
 /* Finds the shape of a table, and gives its ids and dy places in records. */
-MUST_CHECK enum status rows_find(struct exec *exec, int b);
+MUST_CHECK enum status rows_find(struct exec_layout *layout, int64_t shards, int b);
 
 /* Finds the graph's gathers and gives them their places. */
-MUST_CHECK enum status gathers_find(struct exec *exec);
+MUST_CHECK enum status gathers_find(const struct exec_config *config,
+                                    const struct exec_topology *topology,
+                                    struct exec_layout *layout);
 /* Refuses lanes that have several shards if there are gathers. */
-MUST_CHECK enum status gathers_check(const struct exec *exec);
+MUST_CHECK enum status gathers_check(const struct exec_config *config,
+                                     const struct exec_topology *topology,
+                                     const struct exec_layout *layout);
+/* Shard `shard` has no samples: its table of gather g is zero. */
+void gather_write_zeros(const struct exec_layout *layout, char *tables, int g, int64_t shard);
 
 #endif /* EXEC_LAYOUT_H */

@@ -2,8 +2,6 @@
 /* lower.c - a rank's step program: what it is lowered from, and the proof that it can run. */
 #include "sched/lower.h"
 
-#include <stdio.h>
-
 #include "base/mem.h"
 #include "exec/state.h"
 #include "sched/verify.h"
@@ -25,7 +23,7 @@ static struct lower_config config_of(const struct exec *exec, int node)
         .gives = exec->remote != NULL,
         .is_direct = exec->remote && exec->remote->is_direct,
         .is_device = config->device != NULL,
-        .releases = exec->releases,
+        .releases = exec->layout.releases,
         .has_steps = config->batch > 0,
         .clips_samples = config->privacy != NULL,
         .in_arena = exec->layout.buckets.pass,
@@ -85,34 +83,13 @@ static enum status verify(const struct exec *exec)
     return status;
 }
 
-/* Names of tasks, for traces: they outlive the printing of a trace as an executor does. */
-static enum status name_tasks(struct exec *exec)
-{
-    const struct program *program = exec->program;
-    struct strbuf name;
-
-    if (!exec->config.trace)
-        return STATUS_OK;
-    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *exec->account.task_names,
-                  &exec->account.task_names));
-    for (int t = 0; t < program->n_tasks; t++) {
-        struct task_name *out = &exec->account.task_names[t];
-        strbuf_init(&name, 256);
-        task_print_name(&program->tasks[t], &name);
-        snprintf(out->text, sizeof out->text, "%s", name.text);
-        snprintf(out->number, sizeof out->number, "%d", t);
-        strbuf_release(&name);
-    }
-    return STATUS_OK;
-}
-
 static enum status verify_pipeline(const struct exec *exec)
 {
     const struct exec_pipeline *pipeline = &exec->config.pipeline;
     const struct pipe_config config = { .kind = pipeline->kind,
                                         .stages = pipeline->stages,
                                         .chunks = pipeline->chunks,
-                                        .shards = exec->lanes[0].count };
+                                        .shards = exec_shard_count(exec) };
 
     if (pipeline->stages < 2 || exec->config.batch == 0)
         return STATUS_OK;
@@ -125,20 +102,13 @@ enum status exec_make_program(struct exec *exec)
     const struct lower_config config = config_of(exec, exec->topology.node);
 
     TRY(program_lower(exec->config.train, &config, &exec->program));
+    exec->account.program = exec->program;
     TRY(verify(exec));
     TRY(verify_pipeline(exec));
-    return name_tasks(exec);
+    return account_name_tasks(&exec->account);
 }
 
 void exec_destroy_program(struct exec *exec)
 {
     program_destroy(exec->program);
-    mem_free(exec->account.task_names);
-}
-
-void exec_trace_task(const struct exec *exec, struct trace_row *row, int64_t begin, int task)
-{
-    if (begin)
-        trace_record(row, begin, TRACE_TASK, exec->account.task_names[task].text,
-                     exec->account.task_names[task].number);
 }

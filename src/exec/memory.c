@@ -16,6 +16,7 @@
  */
 #include "exec/device_side.h"
 #include "exec/net.h"
+#include "exec/state.h"
 
 static size_t bytes_of(const struct exec *exec, int b)
 {
@@ -51,7 +52,7 @@ static size_t most_foreign(const struct exec *exec, const struct hold_order *ord
             bool is_here = i <= k && k < order->until[b];
             if (i > k) {
                 ahead += bytes_of(exec, b);
-                is_here = i == k + 1 || ahead <= exec->window;
+                is_here = i == k + 1 || ahead <= exec->layout.window;
             }
             foreign += is_here ? bytes_of(exec, b) - own_of(exec, b) : 0;
         }
@@ -114,7 +115,7 @@ static size_t predict_sums(const struct exec *exec, double share)
 
 static bool carries(const struct exec *exec)
 {
-    return exec->net && exec->net->is_started;
+    return exec->net && exec->net->handoff.is_started;
 }
 
 static size_t predict_gradients(const struct exec *exec)
@@ -125,14 +126,14 @@ static size_t predict_gradients(const struct exec *exec)
 
     if (exec->layout.buckets.pass)
         return 0; /* they are in the arena */
-    if (exec->releases && exec->topology.job_lanes == exec->topology.shards &&
-        exec->lanes[0].n_plans > 0) {
-        resident = exec->window + most_written(exec, exec->lanes[0].plans[0]);
+    if (exec->layout.releases && exec->topology.job_lanes == exec->topology.shards &&
+        exec->lanes[0].plans.count > 0) {
+        resident = exec->layout.window + most_written(exec, exec->lanes[0].plans.of[0]);
         resident = resident < all ? resident : all;
     }
     for (int i = 0; i < exec->topology.n_lanes; i++)
         own += (size_t)exec->lanes[i].n_buffers * resident;
-    const double share = exec->releases ? (double)resident / (double)all : 1;
+    const double share = exec->layout.releases ? (double)resident / (double)all : 1;
     if (carries(exec))
         sums = predict_sums(exec, share < 1 ? share : 1);
     else if (exec->topology.nodes == 1)
@@ -152,7 +153,7 @@ static size_t predict_state(const struct exec *exec)
     for (int b = 0; b < exec->layout.buckets.count; b++) {
         const bool in_parts = exec->topology.nodes > 1 &&
                               !bucket_is_gathered(&exec->layout, b) &&
-                              !bucket_is_compressed(exec, b);
+                              !bucket_is_compressed(&exec->layout, b);
         if (exec->layout.updates[b].is_average)
             continue;
         if (!in_parts)

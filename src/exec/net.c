@@ -36,11 +36,11 @@ static const struct net_row *const rows[] = {
     &net_records, &net_tables,         &net_losses,     &net_norm,
 };
 
-const struct net_row *net_row_of(const struct exec *exec, const struct task *task)
+const struct net_row *net_row_of(const struct net *net, const struct task *task)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i]->kind == task->kind && rows[i]->medium == task->medium &&
-            (!rows[i]->can_run || rows[i]->can_run(exec, task)))
+            (!rows[i]->can_run || rows[i]->can_run(net, task)))
             return rows[i];
     }
     return NULL;
@@ -48,30 +48,18 @@ const struct net_row *net_row_of(const struct exec *exec, const struct task *tas
 
 /* Who owns what ---------------------------------------------------------------------------- */
 
-/* All nodes of one size: every rank talks, unless told otherwise; else the first one of each. */
-int net_rails(const struct exec *exec)
-{
-    const int size = transport_node_size(exec->transport, 0);
-
-    for (int node = 1; node < exec->topology.nodes; node++) {
-        if (transport_node_size(exec->transport, node) != size)
-            return 1;
-    }
-    return exec->config.leaders ? 1 : size;
-}
-
 int net_peer(const struct net *net, int node)
 {
-    return transport_node_first(net->exec->transport, node) + net->rail;
+    return transport_node_first(net->transport, node) + net->rail;
 }
 
 /* The stretches of bucket b that rail `rail` of a node owns. */
 void net_stretches(const struct net *net, int b, int node, int rail, int64_t *begin,
                    int64_t *end)
 {
-    const int64_t count = reduce_stretches(net->exec, b);
+    const int64_t count = reduce_stretches(net->worker.sums, b);
     const int64_t owner = (int64_t)node * net->rails + rail;
-    const int64_t owners = (int64_t)net->exec->topology.nodes * net->rails;
+    const int64_t owners = (int64_t)net->topology->nodes * net->rails;
 
     *begin = owner * count / owners;
     *end = (owner + 1) * count / owners;
@@ -79,8 +67,8 @@ void net_stretches(const struct net *net, int b, int node, int rail, int64_t *be
 
 struct slice net_slice(const struct net *net, int b, int node, int rail)
 {
-    const size_t first = (size_t)net->exec->layout.buckets.begin[b];
-    const size_t last = (size_t)net->exec->layout.buckets.begin[b + 1];
+    const size_t first = (size_t)net->layout->buckets.begin[b];
+    const size_t last = (size_t)net->layout->buckets.begin[b + 1];
     int64_t begin, end;
 
     net_stretches(net, b, node, rail, &begin, &end);
@@ -112,7 +100,7 @@ enum status net_receive(struct net *net, struct net_task *t, int peer, uint32_t 
 {
     if (bytes == 0)
         return STATUS_OK;
-    return transport_start_receive(net->exec->transport, peer, tag, data, bytes,
+    return transport_start_receive(net->transport, peer, tag, data, bytes,
                                    add_request(&t->receives, false));
 }
 
@@ -121,8 +109,8 @@ enum status net_send(struct net *net, struct net_task *t, int peer, uint32_t tag
 {
     if (bytes == 0)
         return STATUS_OK;
-    net->lane.times.bytes += (int64_t)bytes;
-    return transport_start_send(net->exec->transport, peer, tag, data, bytes,
+    net->times.bytes += (int64_t)bytes;
+    return transport_start_send(net->transport, peer, tag, data, bytes,
                                 add_request(&t->sends, false));
 }
 
@@ -138,9 +126,9 @@ static enum status send_held(struct net *net, struct transfers *list)
         if (traffic->flying > 0 && traffic->flying + request->bytes > traffic->flying_most)
             return STATUS_OK;
         traffic->flying += request->bytes;
-        net->lane.times.bytes += (int64_t)request->bytes;
-        TRY(transport_start_send(net->exec->transport, request->member, request->tag,
-                                 request->data, request->bytes, request));
+        net->times.bytes += (int64_t)request->bytes;
+        TRY(transport_start_send(net->transport, request->member, request->tag, request->data,
+                                 request->bytes, request));
     }
     return STATUS_OK;
 }
@@ -163,7 +151,7 @@ enum status net_are_over(struct net *net, struct transfers *list, bool *over)
         const bool is_held = list->is_counted[i] && i >= list->held;
         if (list->is_done[i] || is_held)
             continue;
-        TRY(transport_test(net->exec->transport, &list->request[i], &list->is_done[i]));
+        TRY(transport_test(net->transport, &list->request[i], &list->is_done[i]));
         list->left -= list->is_done[i];
         net->traffic.flying -=
             list->is_done[i] && list->is_counted[i] ? list->request[i].bytes : 0;
@@ -176,7 +164,7 @@ enum status net_are_over(struct net *net, struct transfers *list, bool *over)
 static void cancel(struct net *net, struct transfers *list)
 {
     for (int i = 0; i < list->count; i++)
-        transport_cancel(net->exec->transport, &list->request[i]);
+        transport_cancel(net->transport, &list->request[i]);
 }
 
 /* Waits ------------------------------------------------------------------------------------ */
@@ -191,7 +179,7 @@ static const struct net_task *local_task(const struct net *net, const struct wai
 
 static const struct wait *wait_of(const struct net *net, const struct net_task *t, int i)
 {
-    return &net->exec->program->waits[t->task->first_wait + i];
+    return &net->program->waits[t->task->first_wait + i];
 }
 
 static bool is_over(const struct net *net, const struct wait *wait)
@@ -201,7 +189,8 @@ static bool is_over(const struct net *net, const struct wait *wait)
     if (wait->is_local)
         return !local || (wait->at_end ? local->stage == NET_FINISHED && local->sends.left == 0
                                        : local->stage == NET_FINISHED);
-    return exec_task_is_done(net->exec, wait->task, net->steps - (wait->is_last_step ? 1 : 0));
+    return account_task_is_done(net->account, wait->task,
+                                net->steps - (wait->is_last_step ? 1 : 0));
 }
 
 /* Are a task's waits over: those before it starts, or those before it ends? */
@@ -263,7 +252,7 @@ static int awaited_by(const struct net *net, const struct net_task *t)
 static void note_awaited(const struct net *net, struct net_task *t)
 {
     t->awaits = awaited_by(net, t);
-    net_expects(net->exec, t->number, t->awaits);
+    net_expects(net->account, t->number, t->awaits);
 }
 
 /* The peer of the message that came last, for the task or for those that it follows; -1: none. */
@@ -308,7 +297,7 @@ void net_take_channel(struct net *net, struct net_task *t)
 
 static const char *bucket_name(const struct net *net, const struct net_task *t)
 {
-    return t->task->bucket < 0 ? NULL : net->exec->account.bucket_names[t->task->bucket];
+    return t->task->bucket < 0 ? NULL : net->account->bucket_names[t->task->bucket];
 }
 
 void net_leave_channel(struct net *net, struct net_task *t)
@@ -328,26 +317,25 @@ void net_work_on_own(struct net *net, struct net_task *t, enum reduce_what what)
                                          [SUM_AND_KEEP] = "sum",
                                          [DIRECT] = "directions",
                                          [UPDATE] = "update by norms" };
-    const struct exec *exec = net->exec;
     struct trace_row *row = t->channel < CHANNELS ? net->traffic.rows[t->channel] : NULL;
     const int64_t traced = t->traced ? trace_begin(row) : 0;
     const int b = t->task->bucket;
-    int64_t begin = 0, end = reduce_stretches(exec, b);
+    int64_t begin = 0, end = reduce_stretches(net->worker.sums, b);
     const float *sum = NULL;
 
-    if (bucket_is_compressed(exec, b))
-        sum = exec->memory.sum + exec->layout.buckets.begin[b];
+    if (bucket_is_compressed(net->layout, b))
+        sum = net->memory->sum + net->layout->buckets.begin[b];
     else
-        net_stretches(net, b, exec->topology.node, net->rail, &begin, &end);
-    reduce_stretches_of(&net->lane, b, begin, end, what, sum, &net->step.numbers);
+        net_stretches(net, b, net->topology->node, net->rail, &begin, &end);
+    reduce_stretches_of(&net->worker, b, begin, end, what, sum, &net->step.numbers);
     trace_end(row, traced, TRACE_COMM, names[what], bucket_name(net, t));
 }
 
 enum status net_scale(struct net *net)
 {
-    if (!net->exec->layout.facts.rule.clips || net->is_scaled)
+    if (!net->layout->facts.rule.clips || net->is_scaled)
         return STATUS_OK;
-    TRY(reduce_clip_scale(net->exec, net->steps, &net->step.numbers.scale));
+    TRY(reduce_clip_scale(net->worker.sums, net->steps, &net->step.numbers.scale));
     net->is_scaled = true;
     return STATUS_OK;
 }
@@ -366,7 +354,7 @@ static enum status start(struct net *net, struct net_task *t)
 {
     TRY(prepare(net, t));
     if (t->row->point)
-        exec_meet(net->exec, t->row->point);
+        account_meet(net->account, t->row->point);
     net_take_channel(net, t);
     t->began = trace_begin(net->traffic.rows[0]);
     if (t->row->start)
@@ -388,7 +376,6 @@ static bool leaves_sends(const struct task *task)
 
 static enum status finish(struct net *net, struct net_task *t)
 {
-    struct exec *exec = net->exec;
 
     if (t->row->finish)
         TRY(t->row->finish(net, t));
@@ -397,8 +384,8 @@ static enum status finish(struct net *net, struct net_task *t)
     if (t->task->signal < 0)
         return STATUS_OK;
     const int last = last_peer(net, t);
-    exec_meet(exec, "arrived");
-    net_signal(exec, t->number, last >= 0 ? last : exec->topology.rank);
+    account_meet(net->account, "arrived");
+    net_signal(net->account, t->number, last >= 0 ? last : net->topology->rank);
     return STATUS_OK;
 }
 
@@ -432,7 +419,7 @@ static void trace_finished(const struct net *net, const struct net_task *t)
     if (!t->began)
         return;
     row->step = net->step.number;
-    exec_trace_task(net->exec, row, t->began, t->number);
+    account_trace_task(net->account, row, t->began, t->number);
 }
 
 /* Moves a task on as far as it goes. */
@@ -475,14 +462,14 @@ static void stand_back(int idle)
 static void account(struct net *net, bool is_busy)
 {
     struct net_traffic *traffic = &net->traffic;
-    struct overlap *overlap = &net->exec->account.overlap;
+    struct overlap *overlap = &net->account->overlap;
 
     if (is_busy == (traffic->busy_since != 0))
         return;
     const int64_t now = clock_ns(), computed = overlap_computed(overlap, now);
     if (!is_busy) {
-        net->lane.times.comm += now - traffic->busy_since;
-        net->lane.times.hidden += computed - traffic->computed;
+        net->times.comm += now - traffic->busy_since;
+        net->times.hidden += computed - traffic->computed;
     }
     traffic->busy_since = is_busy ? now : 0;
     traffic->computed = computed;
@@ -543,7 +530,7 @@ static enum status run_tasks(struct net *net)
         account(net, busy);
         idle = any ? 0 : idle + 1;
         if (!any) {
-            TRY(transport_check(net->exec->transport));
+            TRY(transport_check(net->transport));
             if (idle % LONG_IDLE == 0)
                 note_all_awaited(net);
             stand_back(idle);
@@ -575,10 +562,10 @@ static bool take_step(struct net *net)
 /* The sizes of what travels in this step. */
 static enum status measure_step(struct net *net)
 {
-    if (net->step.walk.is_evaluation || extents_equal(net->extents, net->step.extents))
+    if (net->step.walk.is_evaluation || extents_equal(net->shapes.extents, net->step.extents))
         return STATUS_OK;
-    TRY(graph_infer(net->exec->config.train, net->step.extents, net->shapes));
-    net->extents = net->step.extents;
+    TRY(graph_infer(net->worker.sums->config->train, net->step.extents, net->shapes.of));
+    net->shapes.extents = net->step.extents;
     return STATUS_OK;
 }
 
@@ -589,7 +576,7 @@ static void end_step(struct net *net)
     net->steps += !net->step.walk.is_evaluation;
     net->walks++;
     pthread_mutex_lock(&handoff->lock);
-    handoff->known = net->lane.times;
+    handoff->known = net->times;
     handoff->is_running = handoff->is_given;
     pthread_cond_broadcast(&handoff->changed);
     pthread_mutex_unlock(&handoff->lock);
@@ -608,82 +595,11 @@ void *net_run(void *arg)
         end_step(net);
     }
     if (status != STATUS_OK)
-        transport_abort(net->exec->transport, status_message());
+        transport_abort(net->transport, status_message());
     for (int i = 0; i < net->n_tasks; i++) {
         cancel(net, &net->tasks[i].receives);
         cancel(net, &net->tasks[i].sends);
     }
     net_unshards_cancel(net);
     return NULL;
-}
-
-/* With the lock: until the thread has changed something, or for a while. */
-static void await_change(struct net_handoff *handoff)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += 100000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    pthread_cond_timedwait(&handoff->changed, &handoff->lock, &until);
-}
-
-enum status net_rest(struct net *net)
-{
-    struct net_handoff *handoff = &net->handoff;
-
-    pthread_mutex_lock(&handoff->lock);
-    while (handoff->is_running && transport_check(net->exec->transport) == STATUS_OK)
-        await_change(handoff);
-    pthread_mutex_unlock(&handoff->lock);
-    return transport_check(net->exec->transport);
-}
-
-enum status net_begin(struct exec *exec, struct extents extents)
-{
-    struct net *net = exec->net;
-
-    if (net->rail >= net->rails)
-        return STATUS_OK;
-    struct net_handoff *handoff = &net->handoff;
-    pthread_mutex_lock(&handoff->lock);
-    while (handoff->is_given && transport_check(exec->transport) == STATUS_OK)
-        await_change(handoff);
-    handoff->step = (struct net_step){ .extents = extents,
-                                       .walk = exec->hold.walk,
-                                       .number = exec->now.step,
-                                       .numbers = exec->now.numbers };
-    handoff->is_given = handoff->is_running = true;
-    pthread_cond_broadcast(&handoff->changed);
-    pthread_mutex_unlock(&handoff->lock);
-    return transport_check(exec->transport);
-}
-
-struct times net_times(const struct exec *exec)
-{
-    struct net *net = exec->net;
-
-    if (!net)
-        return (struct times){ 0 };
-    struct net_handoff *handoff = &net->handoff;
-    pthread_mutex_lock(&handoff->lock);
-    const struct times times = { .comm = handoff->known.comm - handoff->forgotten.comm,
-                                 .hidden = handoff->known.hidden - handoff->forgotten.hidden,
-                                 .bytes = handoff->known.bytes - handoff->forgotten.bytes };
-    pthread_mutex_unlock(&handoff->lock);
-    return times;
-}
-
-void net_forget_times(struct exec *exec)
-{
-    struct net *net = exec->net;
-
-    if (!net)
-        return;
-    pthread_mutex_lock(&net->handoff.lock);
-    net->handoff.forgotten = net->handoff.known;
-    pthread_mutex_unlock(&net->handoff.lock);
 }

@@ -22,7 +22,10 @@
 
 #include "comm/codec.h"
 #include "comm/exchange.h"
-#include "exec/state.h"
+#include "exec/account.h"
+#include "exec/exec.h"
+#include "exec/hold.h"
+#include "exec/sums.h"
 
 enum { CHANNELS = 8 }; /* rows of the trace: tasks that overlap stand in different ones */
 enum net_stage { NET_WAITING, NET_STARTED, NET_FINISHED };
@@ -66,7 +69,7 @@ struct net_row {
     const char *name;  /* in traces */
     const char *point; /* of tests of faults, where it starts; NULL: none */
     /* Does the row run this task of its kind and medium? NULL: yes. */
-    bool (*can_run)(const struct exec *exec, const struct task *task);
+    bool (*can_run)(const struct net *net, const struct task *task);
     /* Most transfers of one step; NULL: none. */
     struct net_most (*most)(const struct net *net, const struct task *task);
     enum status (*prepare)(struct net *net, struct net_task *t); /* each may be NULL */
@@ -85,12 +88,12 @@ struct slice {
 
 /* Partial sums of gradients, of this node and of others. */
 struct net_sums {
-    int own_parts, n_own_parts;           /* exec->memory.parts[own_parts..) are this node's */
+    int own_parts, n_own_parts;           /* memory->parts[own_parts..) are this node's */
     struct tree_node own[2 * TREE_DEPTH]; /* of this node's row of shards */
     int n_own;
     int *n_of;                 /* partial sums of each node */
     struct tree_node *part_of; /* what they are the sums over, of all nodes in their order */
-    int *first_of;             /* where they begin in exec->memory.parts */
+    int *first_of;             /* where they begin in memory->parts */
     /* Flat vectors: own partial sums of what others own, and others' of what this rail owns. Pages
      * that nobody needs are never touched. */
     float *vectors;
@@ -108,6 +111,8 @@ struct net_step {
 
 /* Between the rank's own thread and this one: `lock` guards all. */
 struct net_handoff {
+    pthread_t thread;
+    bool is_started;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool is_given;   /* a step that is not begun yet */
@@ -129,14 +134,35 @@ struct net_traffic {
     bool holds;         /* some sends wait for that */
 };
 
+/* Rank 0's, for checkpoints: as many vectors as net_states says. */
+struct net_states {
+    float *vectors;
+    size_t bytes;
+};
+
+/* Of the step's values, for the size of records. */
+struct net_shapes {
+    struct shape *of;
+    struct extents extents; /* that they are for */
+};
+
 struct net_codec;
 struct net_rows;
 struct unshard;
 
 struct net {
-    struct exec *exec;
+    struct exec
+        *exec; /* for hold.c; net*.c do not look into it, but net_make.c and net_between.c */
+    const struct exec_topology *topology;
+    const struct exec_layout *layout;
+    const struct exec_shared *memory;
+    const struct program *program;
+    const struct hold *hold;
+    struct exec_account *account;
+    struct transport *transport;
     int rail, rails;
-    struct lane lane; /* for sums and updates: it has no shards */
+    struct sum_worker worker; /* it sums and updates what its tasks name */
+    struct times times;
     struct net_task *tasks;
     int n_tasks;
     uint32_t tags;
@@ -146,15 +172,11 @@ struct net {
     struct net_sums sums;
     struct exchange_member *members;     /* one a node: of the exchange that begins now */
     struct exchange_transfer *transfers; /* of this one */
-    float *states;                       /* rank 0, for checkpoints: net_states vectors */
-    size_t states_bytes;
+    struct net_states states;
     struct net_codec **codecs; /* one a bucket; NULL: not compressed, or another rail's */
     struct net_rows **served;  /* one a bucket; NULL: not served; the first rail's alone */
     struct unshard *unshards;  /* one a bucket; NULL: parameters are not partitioned */
-    struct shape *shapes;      /* of the step's values, for the size of records */
-    struct extents extents;    /* that `shapes` are of */
-    pthread_t thread;
-    bool is_started;
+    struct net_shapes shapes;
     struct net_handoff handoff;
     struct net_step step; /* that is being done */
     uint32_t steps;
@@ -193,7 +215,7 @@ MUST_CHECK enum status net_rest(struct net *net);
 /* The thread's function: arg is the net. */
 void *net_run(void *arg);
 /* The row that runs a task. */
-const struct net_row *net_row_of(const struct exec *exec, const struct task *task);
+const struct net_row *net_row_of(const struct net *net, const struct task *task);
 /* Updates are scaled by the norm of all gradients, which is known. */
 MUST_CHECK enum status net_scale(struct net *net);
 
@@ -209,8 +231,8 @@ extern const struct net_row net_unshard;                                   /* ne
 /* Works on this rail's part of a bucket, or on all of one that is compressed. */
 void net_work_on_own(struct net *net, struct net_task *t, enum reduce_what what);
 
-/* net_codec.c: the rail that has a compressed bucket. */
-int net_codec_rail(const struct exec *exec, int b);
+/* net_codec.c: of a node's rails the one that has a compressed bucket. */
+int net_codec_rail(int rails, int b);
 /* NULL: not this rail's. */
 struct codec_state *net_codec_state(const struct net *net, int b);
 MUST_CHECK enum status net_codecs_create(struct net *net);
@@ -225,8 +247,8 @@ void net_unshards_cancel(struct net *net);
 MUST_CHECK enum status net_rows_create(struct net *net);
 void net_rows_destroy(struct net *net);
 /* The squares of what a node has summed of a table. */
-struct exact_sum *net_row_squares(const struct exec *exec, int b, int node);
+struct exact_sum *net_row_squares(const struct net *net, int b, int node);
 /* Collective: the state of the rows that a node owns goes from its first rank to rank 0. */
-MUST_CHECK enum status net_rows_collect(struct exec *exec, int b, int node, int from);
+MUST_CHECK enum status net_rows_collect(const struct net *net, int b, int node, int from);
 
 #endif /* EXEC_NET_H */

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "exec/net.h"
 #include "exec/pages.h"
+#include "exec/state.h"
 
 enum status net_barrier(struct exec *exec)
 {
@@ -28,7 +29,7 @@ static enum status move(struct exec *exec, int from, int to, float *data, size_t
 /* Does node 0 have to hear of it from the others, and they have a part of their own? */
 static bool has_parts(const struct exec *exec, int b)
 {
-    return !bucket_is_gathered(&exec->layout, b) && !bucket_is_compressed(exec, b) &&
+    return !bucket_is_gathered(&exec->layout, b) && !bucket_is_compressed(&exec->layout, b) &&
            !bucket_is_served(&exec->layout, b);
 }
 
@@ -71,7 +72,7 @@ enum status net_collect(struct exec *exec, int b, int what)
         if (what & EXEC_PARAMS && bucket_is_held(&exec->hold, b))
             TRY(move_part(exec, b, node, from, 0, exec->memory.param, false));
         if (what & EXEC_STATES && bucket_is_served(&exec->layout, b))
-            TRY(net_rows_collect(exec, b, node, from));
+            TRY(net_rows_collect(exec->net, b, node, from));
         for (int i = 0; i < exec->layout.n_states && what & EXEC_STATES && has_parts(exec, b);
              i++)
             TRY(move_part(exec, b, node, from, 0, exec->memory.state[i], false));
@@ -104,14 +105,15 @@ int net_states(const struct exec *exec)
 
 float *net_state(const struct exec *exec, int state)
 {
-    return exec->net->states + (size_t)state * exec->layout.vector;
+    return exec->net->states.vectors + (size_t)state * exec->layout.vector;
 }
 
 /* Vector `which` of a bucket's codec between its rail and rank 0, where it is padded to the bucket's length.
  * One that is not there is zeros. */
 static enum status move_vector(struct exec *exec, int b, int node, int which, bool publishes)
 {
-    const int rail = transport_node_first(exec->transport, node) + net_codec_rail(exec, b);
+    const int rail =
+        transport_node_first(exec->transport, node) + net_codec_rail(net_rails(exec), b);
     const size_t count =
         (size_t)(exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b]);
     const int state = which == 0 ? NET_BASIS + 1 + node : NET_BASIS;
@@ -151,7 +153,7 @@ static enum status move_vector(struct exec *exec, int b, int node, int which, bo
 enum status net_move_vectors(struct exec *exec, bool publishes)
 {
     for (int b = 0; b < exec->layout.buckets.count; b++) {
-        if (!bucket_is_compressed(exec, b) || exec->config.batch == 0)
+        if (!bucket_is_compressed(&exec->layout, b) || exec->config.batch == 0)
             continue;
         for (int node = 0; node < exec->topology.nodes; node++) {
             TRY(move_vector(exec, b, node, 0, publishes));

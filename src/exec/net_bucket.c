@@ -13,10 +13,10 @@
 #include "exec/net.h"
 #include "exec/pages.h"
 
-static bool is_dense(const struct exec *exec, const struct task *task)
+static bool is_dense(const struct net *net, const struct task *task)
 {
-    return task->bucket >= 0 && !bucket_is_gathered(&exec->layout, task->bucket) &&
-           !bucket_is_served(&exec->layout, task->bucket);
+    return task->bucket >= 0 && !bucket_is_gathered(net->layout, task->bucket) &&
+           !bucket_is_served(net->layout, task->bucket);
 }
 
 static struct net_most most_sums(const struct net *net, const struct task *task)
@@ -24,26 +24,25 @@ static struct net_most most_sums(const struct net *net, const struct task *task)
     int receives = 0;
 
     (void)task;
-    for (int node = 0; node < net->exec->topology.nodes; node++)
+    for (int node = 0; node < net->topology->nodes; node++)
         receives += net->sums.n_of[node];
-    return (struct net_most){ receives, net->sums.n_own * net->exec->topology.nodes };
+    return (struct net_most){ receives, net->sums.n_own * net->topology->nodes };
 }
 
 float *net_make_sum(struct net *net, int p, struct slice slice)
 {
-    const struct exec *exec = net->exec;
     const struct net_sums *sums = &net->sums;
-    const struct tree_part *parts = &exec->memory.parts[sums->own_parts];
+    const struct tree_part *parts = &net->memory->parts[sums->own_parts];
 
     if (sums->n_own_parts == sums->n_own) /* the lanes' own */
         return (float *)parts[p].data;
-    float *sum = sums->vectors + (size_t)p * exec->layout.vector;
+    float *sum = sums->vectors + (size_t)p * net->layout->vector;
     for (size_t done = 0; done < slice.count; done += TREE_STRETCH) {
         const size_t left = slice.count - done;
         const size_t count = left < TREE_STRETCH ? left : TREE_STRETCH;
         const float *from =
-            tree_combine_node(parts, sums->n_own_parts, exec->config.shards, sums->own[p],
-                              slice.at + done, count, sums->scratch);
+            tree_combine_node(parts, sums->n_own_parts, net->worker.sums->config->shards,
+                              sums->own[p], slice.at + done, count, sums->scratch);
         memcpy(sum + slice.at + done, from, count * sizeof *sum);
     }
     return sum;
@@ -52,7 +51,7 @@ float *net_make_sum(struct net *net, int p, struct slice slice)
 /* Which part of a bucket each node owns, of this rail. */
 static void find_members(struct net *net, int b)
 {
-    for (int node = 0; node < net->exec->topology.nodes; node++) {
+    for (int node = 0; node < net->topology->nodes; node++) {
         const struct slice slice = net_slice(net, b, node, net->rail);
         net->members[node].at = slice.at;
         net->members[node].count = slice.count;
@@ -71,17 +70,15 @@ static enum status start_transfer(struct net *net, struct net_task *t,
         const float *sum = net_make_sum(net, x->sum, (struct slice){ x->at, x->count });
         return net_send_counted(net, t, peer, t->tag, sum + x->at, bytes);
     }
-    return net_receive(net, t, peer, t->tag,
-                       (float *)net->exec->memory.parts[part].data + x->at, bytes);
+    return net_receive(net, t, peer, t->tag, (float *)net->memory->parts[part].data + x->at,
+                       bytes);
 }
 
 static enum status start_sum(struct net *net, struct net_task *t)
 {
-    const struct exec *exec = net->exec;
-
     find_members(net, t->task->bucket);
-    const int n = exchange_reduce_scatter(net->members, exec->topology.nodes,
-                                          exec->topology.node, net->transfers);
+    const int n = exchange_reduce_scatter(net->members, net->topology->nodes,
+                                          net->topology->node, net->transfers);
     for (int i = 0; i < n; i++)
         TRY(start_transfer(net, t, &net->transfers[i]));
     return STATUS_OK;
@@ -142,23 +139,21 @@ const struct net_row net_direction = {
 static struct net_most most_params(const struct net *net, const struct task *task)
 {
     (void)task;
-    return (struct net_most){ net->exec->topology.nodes, net->exec->topology.nodes };
+    return (struct net_most){ net->topology->nodes, net->topology->nodes };
 }
 
 /* Do parts go to all nodes? All have updated what is compressed, and ask for what is partitioned. */
-static bool has_bytes(const struct exec *exec, int b)
+static bool has_bytes(const struct net *net, int b)
 {
-    return !bucket_is_compressed(exec, b) && !bucket_is_held(&exec->hold, b);
+    return !bucket_is_compressed(net->layout, b) && !bucket_is_held(net->hold, b);
 }
 
 static int list_params(struct net *net, int b)
 {
-    const struct exec *exec = net->exec;
-
-    if (!has_bytes(exec, b))
+    if (!has_bytes(net, b))
         return 0;
     find_members(net, b);
-    return exchange_all_gather(net->members, exec->topology.nodes, exec->topology.node,
+    return exchange_all_gather(net->members, net->topology->nodes, net->topology->node,
                                net->transfers);
 }
 
@@ -171,7 +166,7 @@ static enum status receive_params(struct net *net, struct net_task *t)
         const struct exchange_transfer *x = &net->transfers[i];
         if (!x->is_send)
             TRY(net_receive(net, t, net_peer(net, x->member), t->tag,
-                            net->exec->memory.param + x->at, x->count * sizeof(float)));
+                            net->memory->param + x->at, x->count * sizeof(float)));
     }
     return STATUS_OK;
 }
@@ -184,7 +179,7 @@ static enum status send_params(struct net *net, struct net_task *t)
         const struct exchange_transfer *x = &net->transfers[i];
         if (x->is_send)
             TRY(net_send_counted(net, t, net_peer(net, x->member), t->tag,
-                                 net->exec->memory.param + x->at, x->count * sizeof(float)));
+                                 net->memory->param + x->at, x->count * sizeof(float)));
     }
     return STATUS_OK;
 }
@@ -209,21 +204,20 @@ static void release_slice(float *vector, struct slice slice)
 /* The memory of partial sums of a bucket: those computed here for others, and those received. */
 static enum status release_sums(struct net *net, struct net_task *t)
 {
-    const struct exec *exec = net->exec;
     const struct net_sums *sums = &net->sums;
     const bool makes = sums->n_own_parts != sums->n_own;
     const int b = t->task->bucket;
 
-    for (int node = 0; node < exec->topology.nodes && !bucket_is_served(&exec->layout, b);
+    for (int node = 0; node < net->topology->nodes && !bucket_is_served(net->layout, b);
          node++) {
-        if (node == exec->topology.node)
+        if (node == net->topology->node)
             continue;
         for (int p = 0; p < sums->n_own && makes; p++)
-            release_slice(sums->vectors + (size_t)p * exec->layout.vector,
+            release_slice(sums->vectors + (size_t)p * net->layout->vector,
                           net_slice(net, b, node, net->rail));
         for (int p = 0; p < sums->n_of[node]; p++)
-            release_slice((float *)exec->memory.parts[sums->first_of[node] + p].data,
-                          net_slice(net, b, exec->topology.node, net->rail));
+            release_slice((float *)net->memory->parts[sums->first_of[node] + p].data,
+                          net_slice(net, b, net->topology->node, net->rail));
     }
     return STATUS_OK;
 }

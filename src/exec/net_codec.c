@@ -26,21 +26,14 @@ struct net_codec {
     size_t *bytes;
 };
 
-bool bucket_is_compressed(const struct exec *exec, int b)
-{
-    return exec->topology.nodes > 1 && exec->config.compress.codec &&
-           !bucket_is_gathered(&exec->layout, b) && !bucket_is_served(&exec->layout, b) &&
-           !exec->layout.updates[b].is_average;
-}
-
 static bool has_codec(const struct net *net, int b)
 {
-    return bucket_is_compressed(net->exec, b) && net_codec_rail(net->exec, b) == net->rail;
+    return bucket_is_compressed(net->layout, b) && net_codec_rail(net->rails, b) == net->rail;
 }
 
-int net_codec_rail(const struct exec *exec, int b)
+int net_codec_rail(int rails, int b)
 {
-    return b % net_rails(exec);
+    return b % rails;
 }
 
 struct codec_state *net_codec_state(const struct net *net, int b)
@@ -67,15 +60,15 @@ static struct codec_matrix matrix_of(const struct value *value)
 
 static enum status create_state(const struct net *net, int b, struct net_codec *codec)
 {
-    const struct exec *exec = net->exec;
-    struct codec_config config = exec->config.compress;
+    struct codec_config config = net->worker.sums->config->compress;
     struct codec_matrix *matrices;
     size_t n_matrices = 0;
 
-    config.seed = exec->config.seed + (uint64_t)b;
-    TRY(mem_alloc((size_t)exec->model.count + 1, sizeof *matrices, &matrices));
-    for (int i = 0; i < exec->model.count; i++) { /* in the model's order: that of offsets */
-        const struct value *value = exec->model.params[i];
+    config.seed = net->worker.sums->config->seed + (uint64_t)b;
+    TRY(mem_alloc((size_t)net->worker.sums->model->count + 1, sizeof *matrices, &matrices));
+    for (int i = 0; i < net->worker.sums->model->count;
+         i++) { /* in the model's order: that of offsets */
+        const struct value *value = net->worker.sums->model->params[i];
         if (plan_bucket_of(value->flat) == b && value->shape.rank > 1)
             matrices[n_matrices++] = matrix_of(value);
     }
@@ -108,7 +101,7 @@ static char *payloads_of(const struct net *net, const struct net_codec *codec, i
     char *at = codec->payloads;
 
     for (int r = 0; r < round; r++)
-        at += (size_t)net->exec->topology.nodes * stride_of(codec, r);
+        at += (size_t)net->topology->nodes * stride_of(codec, r);
     return at;
 }
 
@@ -121,22 +114,21 @@ static size_t room_of(const struct net *net, const struct net_codec *codec, bool
     size_t bytes = 0;
 
     for (int r = 0; r < rounds_of(&step); r++)
-        bytes += (size_t)net->exec->topology.nodes * stride_of(&step, r);
+        bytes += (size_t)net->topology->nodes * stride_of(&step, r);
     return bytes;
 }
 
 static enum status create(struct net *net, int b)
 {
-    const struct exec *exec = net->exec;
-    const size_t nodes = (size_t)exec->topology.nodes;
+    const size_t nodes = (size_t)net->topology->nodes;
     struct net_codec *codec;
 
     TRY(mem_alloc(1, sizeof *codec, &codec));
     net->codecs[b] = codec;
-    codec->count = (size_t)(exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b]);
+    codec->count = (size_t)(net->layout->buckets.begin[b + 1] - net->layout->buckets.begin[b]);
     TRY(create_state(net, b, codec));
     size_t bytes = room_of(net, codec, false);
-    if (exec->config.compress_after > 0 && room_of(net, codec, true) > bytes)
+    if (net->worker.sums->config->compress_after > 0 && room_of(net, codec, true) > bytes)
         bytes = room_of(net, codec, true);
     TRY(mem_alloc(bytes + 1, 1, &codec->payloads));
     TRY(mem_alloc(nodes, sizeof *codec->arrived, &codec->arrived));
@@ -145,10 +137,9 @@ static enum status create(struct net *net, int b)
 
 enum status net_codecs_create(struct net *net)
 {
-    const struct exec *exec = net->exec;
 
-    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *net->codecs, &net->codecs));
-    for (int b = 0; b < exec->layout.buckets.count; b++) {
+    TRY(mem_alloc((size_t)net->layout->buckets.count + 1, sizeof *net->codecs, &net->codecs));
+    for (int b = 0; b < net->layout->buckets.count; b++) {
         if (has_codec(net, b))
             TRY(create(net, b));
     }
@@ -157,7 +148,7 @@ enum status net_codecs_create(struct net *net)
 
 void net_codecs_destroy(struct net *net)
 {
-    for (int b = 0; net->codecs && b < net->exec->layout.buckets.count; b++) {
+    for (int b = 0; net->codecs && b < net->layout->buckets.count; b++) {
         struct net_codec *codec = net->codecs[b];
         if (!codec)
             continue;
@@ -175,39 +166,37 @@ void net_codecs_destroy(struct net *net)
 /* This node's gradient of the bucket: all its partial sums, in the place where the sum of all nodes will be. */
 static void add_partial_sums(struct net *net, int b)
 {
-    const struct exec *exec = net->exec;
-    const size_t at = (size_t)exec->layout.buckets.begin[b];
-    const struct slice whole = { at, (size_t)exec->layout.buckets.begin[b + 1] - at };
+    const size_t at = (size_t)net->layout->buckets.begin[b];
+    const struct slice whole = { at, (size_t)net->layout->buckets.begin[b + 1] - at };
 
     for (int p = 0; p < net->sums.n_own; p++) {
         const float *sum = net_make_sum(net, p, whole) + at;
         if (p == 0)
-            memcpy(exec->memory.sum + at, sum, whole.count * sizeof *sum);
+            memcpy(net->memory->sum + at, sum, whole.count * sizeof *sum);
         else
-            kernel_add(exec->memory.sum + at, exec->memory.sum + at, sum, whole.count);
+            kernel_add(net->memory->sum + at, net->memory->sum + at, sum, whole.count);
     }
 }
 
 static enum status send_round(struct net *net, struct net_task *t, struct net_codec *codec)
 {
-    const struct exec *exec = net->exec;
-    const float *gradient = exec->memory.sum + exec->layout.buckets.begin[t->task->bucket];
+    const float *gradient = net->memory->sum + net->layout->buckets.begin[t->task->bucket];
     const size_t bytes = bytes_of(codec, codec->round);
     char *payloads = payloads_of(net, codec, codec->round);
     const size_t stride = stride_of(codec, codec->round);
-    char *own = payloads + (size_t)exec->topology.node * stride;
+    char *own = payloads + (size_t)net->topology->node * stride;
     const uint32_t tag = t->tag + (uint32_t)codec->round;
 
     if (codec->is_whole)
         memcpy(own, gradient, bytes);
     else
         codec_encode(codec->state, codec->round, gradient, own);
-    for (int node = 0; node < exec->topology.nodes; node++) {
+    for (int node = 0; node < net->topology->nodes; node++) {
         net->members[node].at = (size_t)node * stride;
         net->members[node].count = codec->bytes[node] = bytes;
         codec->arrived[node] = payloads + net->members[node].at;
     }
-    const int n = exchange_all_gather(net->members, exec->topology.nodes, exec->topology.node,
+    const int n = exchange_all_gather(net->members, net->topology->nodes, net->topology->node,
                                       net->transfers);
     for (int i = 0; i < n; i++) {
         const struct exchange_transfer *x = &net->transfers[i];
@@ -225,37 +214,36 @@ static enum status start_compressed(struct net *net, struct net_task *t)
     struct net_codec *codec = net->codecs[t->task->bucket];
 
     codec->round = 0;
-    codec->is_whole = net->step.number < net->exec->config.compress_after;
+    codec->is_whole = net->step.number < net->worker.sums->config->compress_after;
     add_partial_sums(net, t->task->bucket);
     return send_round(net, t, codec);
 }
 
 /* What a codec makes of the gaps between parameters is nobody's: neither sum nor error, which is saved by
  * parameters. */
-static void clear_gaps(const struct exec *exec, int b, struct codec_state *state)
+static void clear_gaps(const struct net *net, int b, struct codec_state *state)
 {
     struct codec_vector vectors[CODEC_VECTORS];
 
-    reduce_clear_gaps(exec, b, exec->memory.sum + exec->layout.buckets.begin[b]);
+    reduce_clear_gaps(net->worker.sums, b, net->memory->sum + net->layout->buckets.begin[b]);
     if (codec_vectors(state, vectors) > 0)
-        reduce_clear_gaps(exec, b, vectors[0].data);
+        reduce_clear_gaps(net->worker.sums, b, vectors[0].data);
 }
 
 /* In the order of nodes, as payloads are decoded. */
 static void add_whole(const struct net *net, const struct net_codec *codec, float *sum)
 {
     memcpy(sum, codec->arrived[0], codec->count * sizeof *sum);
-    for (int node = 1; node < net->exec->topology.nodes; node++)
+    for (int node = 1; node < net->topology->nodes; node++)
         kernel_add(sum, sum, codec->arrived[node], codec->count);
 }
 
 /* All payloads of a round are here. */
 static enum status add_payloads(struct net *net, struct net_task *t, bool *again)
 {
-    const struct exec *exec = net->exec;
     const int b = t->task->bucket;
     struct net_codec *codec = net->codecs[b];
-    float *sum = exec->memory.sum + exec->layout.buckets.begin[b];
+    float *sum = net->memory->sum + net->layout->buckets.begin[b];
 
     if (codec->is_whole) {
         add_whole(net, codec, sum);
@@ -263,9 +251,9 @@ static enum status add_payloads(struct net *net, struct net_task *t, bool *again
     }
     *again = codec->round + 1 < rounds_of(codec);
     TRY(codec_decode(codec->state, codec->round, codec->arrived, codec->bytes,
-                     exec->topology.nodes, *again ? NULL : sum));
+                     net->topology->nodes, *again ? NULL : sum));
     if (!*again) {
-        clear_gaps(exec, b, codec->state);
+        clear_gaps(net, b, codec->state);
         return STATUS_OK;
     }
     codec->round++;
@@ -280,15 +268,15 @@ static enum status finish_compressed(struct net *net, struct net_task *t)
     return STATUS_OK;
 }
 
-static bool is_compressed(const struct exec *exec, const struct task *task)
+static bool is_compressed(const struct net *net, const struct task *task)
 {
-    return task->bucket >= 0 && bucket_is_compressed(exec, task->bucket);
+    return task->bucket >= 0 && bucket_is_compressed(net->layout, task->bucket);
 }
 
 static struct net_most most_payloads(const struct net *net, const struct task *task)
 {
     const int rounds = codec_rounds(net->codecs[task->bucket]->state),
-              nodes = net->exec->topology.nodes;
+              nodes = net->topology->nodes;
 
     return (struct net_most){ nodes, nodes * (rounds > 1 ? rounds : 1) };
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* net_face.h - what other files ask of the inter-node thread. Private to exec/.
- * Called by the thread that calls the executor, between steps, but bucket_is_compressed.
+ * Called by the thread that calls the executor, between steps.
  */
 #ifndef EXEC_NET_FACE_H
 #define EXEC_NET_FACE_H
@@ -16,14 +16,6 @@ struct exec;
 /* Ranks of a node that talk to other nodes: its first ones. */
 int net_rails(const struct exec *exec);
 
-/* Does a node hold its part of the parameters alone, but while they are read? */
-static inline bool bucket_is_held(const struct hold *hold, int b)
-{
-    return hold->buckets >> b & 1;
-}
-
-/* Does its gradient go to other nodes compressed? Then all nodes update all of it. */
-bool bucket_is_compressed(const struct exec *exec, int b);
 /* Makes what a rank needs to talk to other nodes, before the shared memory is laid out; net_start begins
  * to. */
 MUST_CHECK enum status net_create(struct exec *exec);

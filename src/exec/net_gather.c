@@ -17,18 +17,17 @@ typedef struct parcel place_fn(const struct net *net, const struct net_task *t, 
 
 static enum status exchange(struct net *net, struct net_task *t, int64_t count, place_fn *place)
 {
-    const struct exec *exec = net->exec;
 
-    for (int node = 0; node < exec->topology.nodes; node++)
+    for (int node = 0; node < net->topology->nodes; node++)
         net->members[node].count = 1;
-    const int n = exchange_all_gather(net->members, exec->topology.nodes, exec->topology.node,
+    const int n = exchange_all_gather(net->members, net->topology->nodes, net->topology->node,
                                       net->transfers);
     for (int i = 0; i < n; i++) {
         const struct exchange_transfer *x = &net->transfers[i];
         const int peer = net_peer(net, x->member);
         for (int64_t which = 0; which < count; which++) {
             const struct parcel p =
-                place(net, t, x->is_send ? exec->topology.node : x->member, which);
+                place(net, t, x->is_send ? net->topology->node : x->member, which);
             if (x->is_send)
                 TRY(net_send(net, t, peer, t->tag, p.data, p.bytes));
             else
@@ -40,7 +39,7 @@ static enum status exchange(struct net *net, struct net_task *t, int64_t count, 
 
 static struct net_most most_parcels(const struct net *net, int64_t count)
 {
-    const int most = net->exec->topology.nodes * (int)count;
+    const int most = net->topology->nodes * (int)count;
 
     return (struct net_most){ most, most };
 }
@@ -52,27 +51,27 @@ enum { LOSS_PARCELS = 3 }; /* losses, counts of correct answers, flags */
 static struct parcel place_of_losses(const struct net *net, const struct net_task *t, int node,
                                      int64_t which)
 {
-    const struct exec *exec = net->exec;
     const size_t slot = net->steps % 2;
     int64_t first, count;
 
     (void)t;
     if (which == 2) {
-        const size_t rank = (size_t)transport_node_first(exec->transport, node);
+        const size_t rank = (size_t)transport_node_first(net->transport, node);
         return (struct parcel){
-            (char *)(exec->memory.flags + slot * (size_t)exec->topology.ranks + rank),
-            (size_t)transport_node_size(exec->transport, node) * sizeof *exec->memory.flags
+            (char *)(net->memory->flags + slot * (size_t)net->topology->ranks + rank),
+            (size_t)transport_node_size(net->transport, node) * sizeof *net->memory->flags
         };
     }
-    exec_node_row(exec, node, &first, &count);
-    float *numbers = which == 0 ? exec->memory.losses : exec->memory.corrects;
-    return (struct parcel){ (char *)(numbers + slot * (size_t)exec->config.shards + first),
+    topology_node_row(net->topology, net->transport, node, &first, &count);
+    float *numbers = which == 0 ? net->memory->losses : net->memory->corrects;
+    return (struct parcel){ (char *)(numbers + slot * (size_t)net->worker.sums->config->shards +
+                                     first),
                             (size_t)count * sizeof *numbers };
 }
 
-static bool is_losses(const struct exec *exec, const struct task *task)
+static bool is_losses(const struct net *net, const struct task *task)
 {
-    (void)exec;
+    (void)net;
     return task->bucket < 0;
 }
 
@@ -98,9 +97,9 @@ const struct net_row net_losses = {
 
 /* Batch statistics --------------------------------------------------------------------------- */
 
-static bool is_table(const struct exec *exec, const struct task *task)
+static bool is_table(const struct net *net, const struct task *task)
 {
-    (void)exec;
+    (void)net;
     return task->gather >= 0;
 }
 
@@ -113,13 +112,12 @@ static struct net_most most_tables(const struct net *net, const struct task *tas
 static struct parcel place_of_table(const struct net *net, const struct net_task *t, int node,
                                     int64_t which)
 {
-    const struct exec *exec = net->exec;
-    const struct plan_gather *gather = &exec->layout.gathers.item[t->task->gather];
+    const struct plan_gather *gather = &net->layout->gathers.item[t->task->gather];
     int64_t first, count;
 
     (void)which;
-    exec_node_row(exec, node, &first, &count);
-    return (struct parcel){ exec->memory.tables + gather->offset +
+    topology_node_row(net->topology, net->transport, node, &first, &count);
+    return (struct parcel){ net->memory->tables + gather->offset +
                                 (size_t)first * gather->bytes,
                             (size_t)count * gather->bytes };
 }
@@ -143,32 +141,31 @@ const struct net_row net_tables = {
 /* Squares of a table whose rows nodes own: the first rail has summed them. */
 static struct parcel place_of_row_squares(const struct net *net, int b, int node)
 {
-    const struct exec *exec = net->exec;
 
-    if (net->rail != 0 || !bucket_is_served(&exec->layout, b))
+    if (net->rail != 0 || !bucket_is_served(net->layout, b))
         return (struct parcel){ NULL, 0 };
-    return (struct parcel){ (char *)net_row_squares(exec, b, node), sizeof(struct exact_sum) };
+    return (struct parcel){ (char *)net_row_squares(net, b, node), sizeof(struct exact_sum) };
 }
 
 /* which: of each bucket each array of squares, then of each bucket the rows'. */
 static struct parcel place_of_squares(const struct net *net, const struct net_task *t, int node,
                                       int64_t which)
 {
-    const struct exec *exec = net->exec;
-    const int b = (int)which / SQUARES, before = SQUARES * exec->layout.buckets.count;
-    const bool early = t->number == exec->program->norm,
-               late = exec->layout.facts.rule.clips && exec->layout.facts.rule.directs;
+    const int b = (int)which / SQUARES, before = SQUARES * net->layout->buckets.count;
+    const bool early = t->number == net->program->norm,
+               late = net->layout->facts.rule.clips && net->layout->facts.rule.directs;
 
     if (which >= before)
         return place_of_row_squares(net, (int)which - before, node);
-    if (exec->config.compress.codec) /* every node has all of them */
+    if (net->worker.sums->config->compress.codec) /* every node has all of them */
         return (struct parcel){ NULL, 0 };
     double *const arrays[SQUARES] = {
-        early && (exec->layout.facts.rule.clips || !exec->layout.facts.rule.directs)
-            ? exec->norms.gradients
+        early && (net->layout->facts.rule.clips || !net->layout->facts.rule.directs)
+            ? net->worker.sums->norms->gradients
             : NULL,
-        early && exec->layout.facts.rule.adapts ? exec->norms.params : NULL,
-        exec->layout.facts.rule.directs && early != late ? exec->norms.moves : NULL,
+        early && net->layout->facts.rule.adapts ? net->worker.sums->norms->params : NULL,
+        net->layout->facts.rule.directs && early != late ? net->worker.sums->norms->moves
+                                                         : NULL,
     };
     double *array = arrays[which % SQUARES];
     int64_t begin, end;
@@ -176,14 +173,14 @@ static struct parcel place_of_squares(const struct net *net, const struct net_ta
     if (!array)
         return (struct parcel){ NULL, 0 };
     net_stretches(net, b, node, net->rail, &begin, &end);
-    const struct piece_range range = norms_pieces(exec, b, begin, end);
+    const struct piece_range range = norms_pieces(net->worker.sums, b, begin, end);
     return (struct parcel){ (char *)(array + range.begin),
                             (size_t)(range.end - range.begin) * sizeof *array };
 }
 
 static int64_t count_squares(const struct net *net)
 {
-    return (SQUARES + 1) * net->exec->layout.buckets.count;
+    return (SQUARES + 1) * net->layout->buckets.count;
 }
 
 static struct net_most most_squares(const struct net *net, const struct task *task)
@@ -194,9 +191,8 @@ static struct net_most most_squares(const struct net *net, const struct task *ta
 
 static enum status start_norm(struct net *net, struct net_task *t)
 {
-    const bool is_first = t->number == net->exec->program->norm;
-    const int64_t count =
-        is_first ? count_squares(net) : SQUARES * net->exec->layout.buckets.count;
+    const bool is_first = t->number == net->program->norm;
+    const int64_t count = is_first ? count_squares(net) : SQUARES * net->layout->buckets.count;
 
     return exchange(net, t, count, place_of_squares);
 }
@@ -211,16 +207,15 @@ const struct net_row net_norm = {
 
 /* Records ------------------------------------------------------------------------------------ */
 
-static bool is_record(const struct exec *exec, const struct task *task)
+static bool is_record(const struct net *net, const struct task *task)
 {
-    return task->bucket >= 0 && bucket_is_gathered(&exec->layout, task->bucket);
+    return task->bucket >= 0 && bucket_is_gathered(net->layout, task->bucket);
 }
 
 static struct net_most most_records(const struct net *net, const struct task *task)
 {
-    const struct exec *exec = net->exec;
-    const int most =
-        (int)exec->config.shards * exec->layout.factors.count * exec->topology.nodes;
+    const int most = (int)net->worker.sums->config->shards * net->layout->factors.count *
+                     net->topology->nodes;
 
     (void)task;
     return (struct net_most){ most, most };
@@ -234,28 +229,28 @@ static bool travels_with(const struct plan_factor *factor, int b)
 
 static enum status start_records(struct net *net, struct net_task *t)
 {
-    const struct exec *exec = net->exec;
 
-    for (int i = 0; i < exec->layout.factors.count; i++) {
-        const struct plan_factor *factor = &exec->layout.factors.item[i];
+    for (int i = 0; i < net->layout->factors.count; i++) {
+        const struct plan_factor *factor = &net->layout->factors.item[i];
         const struct value *value = factor->value;
         if (!travels_with(factor, t->task->bucket))
             continue;
         const size_t bytes =
-            (size_t)shape_count(&net->shapes[value->id]) * dtype_size(value->dtype);
-        for (int64_t v = 0; v < exec->config.shards; v++) {
+            (size_t)shape_count(&net->shapes.of[value->id]) * dtype_size(value->dtype);
+        for (int64_t v = 0; v < net->worker.sums->config->shards; v++) {
             char *data =
-                exec->memory.records + (size_t)v * exec->layout.record + factor->offset;
-            for (int node = 0; node < exec->topology.nodes; node++) {
+                net->memory->records + (size_t)v * net->layout->record + factor->offset;
+            for (int node = 0; node < net->topology->nodes; node++) {
                 int64_t first, count;
-                exec_node_row(exec, node, &first, &count);
+                topology_node_row(net->topology, net->transport, node, &first, &count);
                 const bool has_it = v >= first && v < first + count;
-                exec_node_row(exec, exec->topology.node, &first, &count);
+                topology_node_row(net->topology, net->transport, net->topology->node, &first,
+                                  &count);
                 const bool is_own = v >= first && v < first + count;
                 const int peer = net_peer(net, node);
-                if (node != exec->topology.node && is_own)
+                if (node != net->topology->node && is_own)
                     TRY(net_send(net, t, peer, t->tag, data, bytes));
-                else if (node != exec->topology.node && has_it)
+                else if (node != net->topology->node && has_it)
                     TRY(net_receive(net, t, peer, t->tag, data, bytes));
             }
         }

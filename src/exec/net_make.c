@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* net_make.c - creates the inter-node thread: its tasks, tags, requests and memory for sums. */
+/* net_make.c - creates the inter-node thread: its tasks, tags, requests and memory for sums; hands steps to it. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "exec/net.h"
 #include "exec/pages.h"
+#include "exec/state.h"
 
 enum { FLYING_MOST = 4 << 20 }; /* enough for any link to be busy */
 
@@ -16,6 +17,18 @@ static int partial_sums(const struct exec *exec, int node, struct tree_node *out
 
     exec_node_row(exec, node, &first, &count);
     return tree_row(exec->config.shards, first, count, out);
+}
+
+/* All nodes of one size: every rank talks, unless told otherwise; else the first one of each. */
+int net_rails(const struct exec *exec)
+{
+    const int size = transport_node_size(exec->transport, 0);
+
+    for (int node = 1; node < exec->topology.nodes; node++) {
+        if (transport_node_size(exec->transport, node) != size)
+            return 1;
+    }
+    return exec->config.leaders ? 1 : size;
 }
 
 /* Tasks ------------------------------------------------------------------------------------ */
@@ -72,7 +85,7 @@ static enum status list_tasks(struct net *net)
         net->task_at[i] = -1;
         if (!is_own(net, task))
             continue;
-        const struct net_row *row = net_row_of(net->exec, task);
+        const struct net_row *row = net_row_of(net, task);
         BUG_ON(!row);
         net->task_at[i] = net->n_tasks;
         net->tasks[net->n_tasks++] = (struct net_task){
@@ -123,6 +136,12 @@ enum status net_create(struct exec *exec)
     TRY(mem_alloc(1, sizeof *net, &net));
     exec->net = net;
     net->exec = exec;
+    net->topology = &exec->topology;
+    net->layout = &exec->layout;
+    net->memory = &exec->memory;
+    net->hold = &exec->hold;
+    net->account = &exec->account;
+    net->transport = exec->transport;
     net->rail =
         exec->topology.rank - transport_node_first(exec->transport, exec->topology.node);
     net->rails = net_rails(exec);
@@ -131,14 +150,14 @@ enum status net_create(struct exec *exec)
     /* With ZeRO-2 the window of gradients (release.c) bounds the sends; a bound of our own could block it. */
     if (exec->config.zero >= 2)
         net->traffic.flying_most = SIZE_MAX;
-    net->lane = (struct lane){ .exec = exec };
+    net->worker.sums = &exec->sums;
     pthread_mutex_init(&net->handoff.lock, NULL);
     pthread_cond_init(&net->handoff.changed, NULL);
     TRY(mem_alloc((size_t)exec->topology.nodes, sizeof *net->sums.n_of, &net->sums.n_of));
     TRY(mem_alloc((size_t)exec->topology.nodes, sizeof *net->sums.first_of,
                   &net->sums.first_of));
-    TRY(mem_alloc((size_t)graph_value_count(exec->config.train) + 1, sizeof *net->shapes,
-                  &net->shapes));
+    TRY(mem_alloc((size_t)graph_value_count(exec->config.train) + 1, sizeof *net->shapes.of,
+                  &net->shapes.of));
     net->tags = transport_new_tags(exec->transport, 2 * SENDING * tag_slots(exec));
     return STATUS_OK;
 }
@@ -168,7 +187,7 @@ static enum status place_sums(struct net *net)
     if (memory == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes for sums are refused", sums->bytes);
     sums->vectors = memory;
-    if (exec->releases)
+    if (exec->layout.releases)
         pages_keep_small(memory, sums->bytes);
     float *next = sums->vectors + (size_t)sums->n_own * exec->layout.vector;
 
@@ -199,13 +218,13 @@ static enum status place_states(struct net *net)
 
     if (exec->topology.rank != 0 || !exec->config.compress.codec)
         return STATUS_OK;
-    net->states_bytes = (size_t)net_states(exec) * exec->layout.vector * sizeof(float);
-    void *memory = mmap(NULL, net->states_bytes, PROT_READ | PROT_WRITE,
+    net->states.bytes = (size_t)net_states(exec) * exec->layout.vector * sizeof(float);
+    void *memory = mmap(NULL, net->states.bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes for errors of compression are refused",
-                    net->states_bytes);
-    net->states = memory;
+                    net->states.bytes);
+    net->states.vectors = memory;
     return STATUS_OK;
 }
 
@@ -227,9 +246,10 @@ enum status net_start(struct exec *exec)
 
     if (net->rail >= net->rails || exec->config.batch == 0)
         return STATUS_OK;
-    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *net->lane.columns,
-                  &net->lane.columns));
-    TRY(mem_alloc(1, reduce_scratch(&net->lane), &net->lane.scratch));
+    net->program = exec->program;
+    TRY(mem_alloc((size_t)exec->layout.buckets.count + 1, sizeof *net->worker.columns,
+                  &net->worker.columns));
+    TRY(mem_alloc(1, reduce_scratch(&net->worker), &net->worker.scratch));
     TRY(mem_alloc(TREE_SCRATCH, sizeof *net->sums.scratch, &net->sums.scratch));
     TRY(place_sums(net));
     TRY(make_exchange(net));
@@ -244,9 +264,9 @@ enum status net_start(struct exec *exec)
         snprintf(name, sizeof name, "net %d", i);
         TRY(trace_add_row(exec->config.trace, name, 0, &net->traffic.rows[i]));
     }
-    if (pthread_create(&net->thread, NULL, net_run, net) != 0)
+    if (pthread_create(&net->handoff.thread, NULL, net_run, net) != 0)
         return FAIL(STATUS_NO_MEMORY, "a thread for messages to other machines is refused");
-    net->is_started = true;
+    net->handoff.is_started = true;
     return STATUS_OK;
 }
 
@@ -256,35 +276,108 @@ void net_destroy(struct exec *exec)
 
     if (!net)
         return;
-    if (net->is_started) {
+    if (net->handoff.is_started) {
         pthread_mutex_lock(&net->handoff.lock);
         net->handoff.ends = true;
         pthread_cond_broadcast(&net->handoff.changed);
         pthread_mutex_unlock(&net->handoff.lock);
-        pthread_join(net->thread, NULL);
+        pthread_join(net->handoff.thread, NULL);
     }
     pthread_mutex_destroy(&net->handoff.lock);
     pthread_cond_destroy(&net->handoff.changed);
     if (net->sums.vectors)
         munmap(net->sums.vectors, net->sums.bytes + 1);
-    if (net->states)
-        munmap(net->states, net->states_bytes);
+    if (net->states.vectors)
+        munmap(net->states.vectors, net->states.bytes);
     net_codecs_destroy(net);
     net_unshards_destroy(net);
     net_rows_destroy(net);
     mem_free(net->members);
     mem_free(net->transfers);
     mem_free(net->sums.part_of);
-    mem_free(net->lane.columns);
-    mem_free(net->lane.scratch);
+    mem_free(net->worker.columns);
+    mem_free(net->worker.scratch);
     mem_free(net->sums.scratch);
     mem_free(net->requests);
     mem_free(net->flags);
     mem_free(net->tasks);
     mem_free(net->task_at);
-    mem_free(net->shapes);
+    mem_free(net->shapes.of);
     mem_free(net->sums.n_of);
     mem_free(net->sums.first_of);
     mem_free(net);
     exec->net = NULL;
+}
+
+/* Handing steps over ------------------------------------------------------------------------ */
+
+/* With the lock: until the thread has changed something, or for a while. */
+static void await_change(struct net_handoff *handoff)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 100000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_cond_timedwait(&handoff->changed, &handoff->lock, &until);
+}
+
+enum status net_rest(struct net *net)
+{
+    struct net_handoff *handoff = &net->handoff;
+
+    pthread_mutex_lock(&handoff->lock);
+    while (handoff->is_running && transport_check(net->transport) == STATUS_OK)
+        await_change(handoff);
+    pthread_mutex_unlock(&handoff->lock);
+    return transport_check(net->transport);
+}
+
+enum status net_begin(struct exec *exec, struct extents extents)
+{
+    struct net *net = exec->net;
+
+    if (net->rail >= net->rails)
+        return STATUS_OK;
+    struct net_handoff *handoff = &net->handoff;
+    pthread_mutex_lock(&handoff->lock);
+    while (handoff->is_given && transport_check(exec->transport) == STATUS_OK)
+        await_change(handoff);
+    handoff->step = (struct net_step){ .extents = extents,
+                                       .walk = exec->hold.walk,
+                                       .number = exec->now.step,
+                                       .numbers = exec->now.numbers };
+    handoff->is_given = handoff->is_running = true;
+    pthread_cond_broadcast(&handoff->changed);
+    pthread_mutex_unlock(&handoff->lock);
+    return transport_check(exec->transport);
+}
+
+struct times net_times(const struct exec *exec)
+{
+    struct net *net = exec->net;
+
+    if (!net)
+        return (struct times){ 0 };
+    struct net_handoff *handoff = &net->handoff;
+    pthread_mutex_lock(&handoff->lock);
+    const struct times times = { .comm = handoff->known.comm - handoff->forgotten.comm,
+                                 .hidden = handoff->known.hidden - handoff->forgotten.hidden,
+                                 .bytes = handoff->known.bytes - handoff->forgotten.bytes };
+    pthread_mutex_unlock(&handoff->lock);
+    return times;
+}
+
+void net_forget_times(struct exec *exec)
+{
+    struct net *net = exec->net;
+
+    if (!net)
+        return;
+    pthread_mutex_lock(&net->handoff.lock);
+    net->handoff.forgotten = net->handoff.known;
+    pthread_mutex_unlock(&net->handoff.lock);
 }

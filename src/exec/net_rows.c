@@ -38,16 +38,16 @@ struct net_rows {
 
 /* Making ----------------------------------------------------------------------------------- */
 
-static struct packet_owner owner_of(const struct exec *exec, const struct row_sum *r, int node)
+static struct packet_owner owner_of(const struct net *net, const struct row_sum *r, int node)
 {
     return (
-        struct packet_owner){ .rows = r->rows, .owners = exec->topology.nodes, .owner = node };
+        struct packet_owner){ .rows = r->rows, .owners = net->topology->nodes, .owner = node };
 }
 
 /* Rows of a table that node `node` owns. */
-static int64_t rows_owned(const struct exec *exec, const struct row_sum *r, int node)
+static int64_t rows_owned(const struct net *net, const struct row_sum *r, int node)
 {
-    const struct packet_owner owner = owner_of(exec, r, node);
+    const struct packet_owner owner = owner_of(net, r, node);
 
     return packet_most(&owner);
 }
@@ -68,29 +68,27 @@ static void place_packet(struct net_rows *rows, const struct row_sum *r,
 
 static void place_packets(const struct net *net, struct net_rows *rows, const struct row_sum *r)
 {
-    const struct exec *exec = net->exec;
 
     rows->bytes = 0;
-    for (int i = 0; i < exec->topology.nodes * net->sums.n_own; i++)
+    for (int i = 0; i < net->topology->nodes * net->sums.n_own; i++)
         place_packet(rows, r, &rows->own[i], &rows->bytes);
     for (int i = 0; i < rows->n_packets; i++)
         place_packet(rows, r, &rows->heard[i], &rows->bytes);
-    for (int i = 0; i < exec->topology.nodes; i++)
+    for (int i = 0; i < net->topology->nodes; i++)
         place_packet(rows, r, &rows->fresh[i], &rows->bytes);
 }
 
 static enum status create_rows(struct net *net, int b)
 {
-    const struct exec *exec = net->exec;
-    const struct row_sum *r = &exec->layout.row_sums[b];
-    const size_t nodes = (size_t)exec->topology.nodes, own = nodes * (size_t)net->sums.n_own;
+    const struct row_sum *r = &net->layout->row_sums[b];
+    const size_t nodes = (size_t)net->topology->nodes, own = nodes * (size_t)net->sums.n_own;
     struct net_rows *rows;
 
     TRY(mem_alloc(1, sizeof *rows, &rows));
     net->served[b] = rows;
-    for (int node = 0; node < exec->topology.nodes; node++)
+    for (int node = 0; node < net->topology->nodes; node++)
         rows->n_packets += net->sums.n_of[node];
-    rows->most = rows_owned(exec, r, 0);
+    rows->most = rows_owned(net, r, 0);
     TRY(mem_alloc(own, sizeof *rows->own, &rows->own));
     TRY(mem_alloc(own, sizeof *rows->own_counts, &rows->own_counts));
     TRY(mem_alloc((size_t)rows->n_packets, sizeof *rows->heard, &rows->heard));
@@ -109,13 +107,13 @@ static enum status create_rows(struct net *net, int b)
 
 enum status net_rows_create(struct net *net)
 {
-    const int buckets = net->exec->layout.buckets.count;
+    const int buckets = net->layout->buckets.count;
 
     if (net->rail != 0)
         return STATUS_OK;
     TRY(mem_alloc((size_t)buckets + 1, sizeof(struct net_rows *), &net->served));
     for (int b = 0; b < buckets; b++) {
-        if (bucket_is_served(&net->exec->layout, b))
+        if (bucket_is_served(net->layout, b))
             TRY(create_rows(net, b));
     }
     return STATUS_OK;
@@ -123,7 +121,7 @@ enum status net_rows_create(struct net *net)
 
 void net_rows_destroy(struct net *net)
 {
-    for (int b = 0; net->served && b < net->exec->layout.buckets.count; b++) {
+    for (int b = 0; net->served && b < net->layout->buckets.count; b++) {
         struct net_rows *rows = net->served[b];
         if (!rows)
             continue;
@@ -169,22 +167,21 @@ static enum status receive_packet(struct net *net, struct net_task *t, int node,
 static enum status start_push(struct net *net, struct net_task *t)
 {
     struct net_rows *rows = net->served[t->task->bucket];
-    const struct exec *exec = net->exec;
-    const int64_t width = exec->layout.row_sums[t->task->bucket].width;
+    const int64_t width = net->layout->row_sums[t->task->bucket].width;
 
     rows->round = 0;
-    for (int i = 0; i < exec->topology.nodes * net->sums.n_own; i++)
+    for (int i = 0; i < net->topology->nodes * net->sums.n_own; i++)
         rows->own[i].count = 0;
     for (int p = 0; p < net->sums.n_own; p++) {
-        struct rows_packet *packets = rows->own + (size_t)p * (size_t)exec->topology.nodes;
-        rows_merge(&net->lane, t->task->bucket, net->sums.own[p], exec->topology.nodes,
+        struct rows_packet *packets = rows->own + (size_t)p * (size_t)net->topology->nodes;
+        rows_merge(&net->worker, t->task->bucket, net->sums.own[p], net->topology->nodes,
                    packets);
-        for (int node = 0; node < exec->topology.nodes; node++)
+        for (int node = 0; node < net->topology->nodes; node++)
             rows->own_counts[node * net->sums.n_own + p] = packets[node].count;
     }
-    for (int node = 0, at = 0; node < exec->topology.nodes;
+    for (int node = 0, at = 0; node < net->topology->nodes;
          at += net->sums.n_of[node], node++) {
-        if (node == exec->topology.node)
+        if (node == net->topology->node)
             continue;
         TRY(net_receive(net, t, net_peer(net, node), t->tag, rows->heard_counts + at,
                         (size_t)net->sums.n_of[node] * sizeof *rows->heard_counts));
@@ -192,7 +189,7 @@ static enum status start_push(struct net *net, struct net_task *t)
                      rows->own_counts + (size_t)node * (size_t)net->sums.n_own,
                      (size_t)net->sums.n_own * sizeof *rows->own_counts));
         for (int p = 0; p < net->sums.n_own; p++)
-            TRY(send_packet(net, t, node, &rows->own[p * exec->topology.nodes + node], width));
+            TRY(send_packet(net, t, node, &rows->own[p * net->topology->nodes + node], width));
     }
     return STATUS_OK;
 }
@@ -201,12 +198,11 @@ static enum status start_push(struct net *net, struct net_task *t)
 static enum status receive_rows(struct net *net, struct net_task *t)
 {
     struct net_rows *rows = net->served[t->task->bucket];
-    const struct exec *exec = net->exec;
-    const int64_t width = exec->layout.row_sums[t->task->bucket].width;
+    const int64_t width = net->layout->row_sums[t->task->bucket].width;
 
-    for (int node = 0, at = 0; node < exec->topology.nodes;
+    for (int node = 0, at = 0; node < net->topology->nodes;
          at += net->sums.n_of[node], node++) {
-        for (int p = 0; p < net->sums.n_of[node] && node != exec->topology.node; p++) {
+        for (int p = 0; p < net->sums.n_of[node] && node != net->topology->node; p++) {
             TRY(packet_take_count(&rows->heard[at + p], rows->heard_counts[at + p], rows->most,
                                   node));
             TRY(receive_packet(net, t, node, &rows->heard[at + p], width));
@@ -219,15 +215,14 @@ static enum status receive_rows(struct net *net, struct net_task *t)
 static enum status take_rows(struct net *net, const struct net_task *t)
 {
     struct net_rows *rows = net->served[t->task->bucket];
-    const struct exec *exec = net->exec;
     const struct packet_owner own =
-        owner_of(exec, &exec->layout.row_sums[t->task->bucket], exec->topology.node);
+        owner_of(net, &net->layout->row_sums[t->task->bucket], net->topology->node);
 
-    for (int node = 0, at = 0; node < exec->topology.nodes;
+    for (int node = 0, at = 0; node < net->topology->nodes;
          at += net->sums.n_of[node], node++) {
         for (int p = 0; p < net->sums.n_of[node]; p++) {
-            if (node == exec->topology.node)
-                rows->heard[at + p] = rows->own[p * exec->topology.nodes + node];
+            if (node == net->topology->node)
+                rows->heard[at + p] = rows->own[p * net->topology->nodes + node];
             else
                 TRY(packet_check(&rows->heard[at + p], &own, node));
             rows->heard[at + p].shard = net->sums.part_of[at + p].begin;
@@ -236,9 +231,10 @@ static enum status take_rows(struct net *net, const struct net_task *t)
     return STATUS_OK;
 }
 
-struct exact_sum *net_row_squares(const struct exec *exec, int b, int node)
+struct exact_sum *net_row_squares(const struct net *net, int b, int node)
 {
-    return &exec->norms.rows[(size_t)b * norms_row_sums(exec) + (size_t)node];
+    return &net->worker.sums->norms
+                ->rows[(size_t)b * norms_row_sums(net->worker.sums) + (size_t)node];
 }
 
 /* Numbers of rows are here, then the rows. */
@@ -253,28 +249,27 @@ static enum status finish_push(struct net *net, struct net_task *t)
 {
     const int b = t->task->bucket;
     struct net_rows *rows = net->served[b];
-    const struct exec *exec = net->exec;
-    struct rows_packet *fresh = &rows->fresh[exec->topology.node];
+    struct rows_packet *fresh = &rows->fresh[net->topology->node];
 
     TRY(take_rows(net, t));
     if (t->task->does >> TASK_UPDATE & 1)
-        rows_update_packets(&net->lane, b, rows->heard, rows->n_packets, &net->step.numbers,
+        rows_update_packets(&net->worker, b, rows->heard, rows->n_packets, &net->step.numbers,
                             fresh);
     else
-        rows_sum_packets(&net->lane, b, rows->heard, rows->n_packets, fresh,
-                         net_row_squares(exec, b, exec->topology.node));
+        rows_sum_packets(&net->worker, b, rows->heard, rows->n_packets, fresh,
+                         net_row_squares(net, b, net->topology->node));
     return STATUS_OK;
 }
 
-static bool is_served(const struct exec *exec, const struct task *task)
+static bool is_served(const struct net *net, const struct task *task)
 {
-    return task->bucket >= 0 && bucket_is_served(&exec->layout, task->bucket);
+    return task->bucket >= 0 && bucket_is_served(net->layout, task->bucket);
 }
 
 /* A count, and two messages for each packet. */
 static struct net_most most_push(const struct net *net, const struct task *task)
 {
-    const int nodes = net->exec->topology.nodes;
+    const int nodes = net->topology->nodes;
     int packets = 0;
 
     (void)task;
@@ -300,8 +295,8 @@ static enum status update_rows(struct net *net, struct net_task *t)
     const int b = t->task->bucket;
 
     TRY(net_scale(net));
-    rows_update_packet(&net->lane, b, &net->step.numbers,
-                       &net->served[b]->fresh[net->exec->topology.node]);
+    rows_update_packet(&net->worker, b, &net->step.numbers,
+                       &net->served[b]->fresh[net->topology->node]);
     return STATUS_OK;
 }
 
@@ -319,19 +314,18 @@ const struct net_row net_update_rows = {
 static enum status start_pull(struct net *net, struct net_task *t)
 {
     struct net_rows *rows = net->served[t->task->bucket];
-    const struct exec *exec = net->exec;
-    const struct row_sum *r = &exec->layout.row_sums[t->task->bucket];
-    struct rows_packet *fresh = &rows->fresh[exec->topology.node];
+    const struct row_sum *r = &net->layout->row_sums[t->task->bucket];
+    struct rows_packet *fresh = &rows->fresh[net->topology->node];
 
     rows->round = 0;
-    rows->fresh_counts[exec->topology.node] = fresh->count;
-    for (int node = 0; node < exec->topology.nodes; node++) {
+    rows->fresh_counts[net->topology->node] = fresh->count;
+    for (int node = 0; node < net->topology->nodes; node++) {
         const int peer = net_peer(net, node);
-        if (node == exec->topology.node)
+        if (node == net->topology->node)
             continue;
         TRY(net_receive(net, t, peer, t->tag, &rows->fresh_counts[node],
                         sizeof *rows->fresh_counts));
-        TRY(net_send(net, t, peer, t->tag, &rows->fresh_counts[exec->topology.node],
+        TRY(net_send(net, t, peer, t->tag, &rows->fresh_counts[net->topology->node],
                      sizeof *rows->fresh_counts));
         TRY(send_packet(net, t, node, fresh, r->width));
     }
@@ -341,11 +335,10 @@ static enum status start_pull(struct net *net, struct net_task *t)
 static enum status receive_fresh(struct net *net, struct net_task *t)
 {
     struct net_rows *rows = net->served[t->task->bucket];
-    const struct exec *exec = net->exec;
-    const int64_t width = exec->layout.row_sums[t->task->bucket].width;
+    const int64_t width = net->layout->row_sums[t->task->bucket].width;
 
-    for (int node = 0; node < exec->topology.nodes; node++) {
-        if (node == exec->topology.node)
+    for (int node = 0; node < net->topology->nodes; node++) {
+        if (node == net->topology->node)
             continue;
         TRY(packet_take_count(&rows->fresh[node], rows->fresh_counts[node], rows->most, node));
         TRY(receive_packet(net, t, node, &rows->fresh[node], width));
@@ -357,15 +350,14 @@ static enum status receive_fresh(struct net *net, struct net_task *t)
 static enum status take_fresh(struct net *net, struct net_task *t)
 {
     struct net_rows *rows = net->served[t->task->bucket];
-    const struct exec *exec = net->exec;
-    const struct row_sum *r = &exec->layout.row_sums[t->task->bucket];
-    float *table = exec->memory.param + exec->layout.buckets.begin[t->task->bucket];
+    const struct row_sum *r = &net->layout->row_sums[t->task->bucket];
+    float *table = net->memory->param + net->layout->buckets.begin[t->task->bucket];
 
-    for (int node = 0; node < exec->topology.nodes; node++) {
+    for (int node = 0; node < net->topology->nodes; node++) {
         const struct rows_packet *fresh = &rows->fresh[node];
-        if (node == exec->topology.node)
+        if (node == net->topology->node)
             continue;
-        const struct packet_owner theirs = owner_of(exec, r, node);
+        const struct packet_owner theirs = owner_of(net, r, node);
         TRY(packet_check(fresh, &theirs, node));
         for (int64_t i = 0; i < fresh->count; i++)
             memcpy(table + fresh->pairs[i].id * r->width, fresh->rows + i * r->width,
@@ -382,7 +374,7 @@ static enum status pull_arrived(struct net *net, struct net_task *t, bool *again
 
 static struct net_most most_pull(const struct net *net, const struct task *task)
 {
-    const int nodes = net->exec->topology.nodes;
+    const int nodes = net->topology->nodes;
 
     (void)task;
     return (struct net_most){ 3 * nodes, 3 * nodes };
@@ -401,28 +393,29 @@ const struct net_row net_pull_rows = {
 
 /* Between steps ---------------------------------------------------------------------------- */
 
-enum status net_rows_collect(struct exec *exec, int b, int node, int from)
+enum status net_rows_collect(const struct net *net, int b, int node, int from)
 {
-    const struct row_sum *r = &exec->layout.row_sums[b];
-    const size_t width = (size_t)r->width, count = (size_t)rows_owned(exec, r, node);
+    const struct row_sum *r = &net->layout->row_sums[b];
+    const size_t width = (size_t)r->width, count = (size_t)rows_owned(net, r, node);
     float *packed;
 
-    if (exec->topology.rank != 0 && exec->topology.rank != from)
+    if (net->topology->rank != 0 && net->topology->rank != from)
         return STATUS_OK;
     TRY(mem_alloc(count * width + 1, sizeof *packed, &packed));
     enum status status = STATUS_OK;
-    for (int k = 0; k < exec->layout.n_states && status == STATUS_OK; k++) {
-        float *state = exec->memory.state[k] + exec->layout.buckets.begin[b];
-        for (size_t i = 0; i < count && exec->topology.rank == from; i++)
+    for (int k = 0; k < net->layout->n_states && status == STATUS_OK; k++) {
+        float *state = net->memory->state[k] + net->layout->buckets.begin[b];
+        for (size_t i = 0; i < count && net->topology->rank == from; i++)
             memcpy(packed + i * width,
-                   state + ((size_t)node + i * (size_t)exec->topology.nodes) * width,
+                   state + ((size_t)node + i * (size_t)net->topology->nodes) * width,
                    width * sizeof *packed);
-        status =
-            exec->topology.rank == from
-                ? comm_send(exec->config.comm, 0, packed, count * width * sizeof *packed)
-                : comm_receive(exec->config.comm, from, packed, count * width * sizeof *packed);
-        for (size_t i = 0; i < count && exec->topology.rank == 0 && status == STATUS_OK; i++)
-            memcpy(state + ((size_t)node + i * (size_t)exec->topology.nodes) * width,
+        status = net->topology->rank == from
+                     ? comm_send(net->worker.sums->config->comm, 0, packed,
+                                 count * width * sizeof *packed)
+                     : comm_receive(net->worker.sums->config->comm, from, packed,
+                                    count * width * sizeof *packed);
+        for (size_t i = 0; i < count && net->topology->rank == 0 && status == STATUS_OK; i++)
+            memcpy(state + ((size_t)node + i * (size_t)net->topology->nodes) * width,
                    packed + i * width, width * sizeof *packed);
     }
     mem_free(packed);

@@ -43,7 +43,7 @@ static struct unshard *unshard_of(const struct net *net, const struct net_task *
 
 static struct slice own_slice(const struct net *net, int b)
 {
-    return net_slice(net, b, net->exec->topology.node, net->rail);
+    return net_slice(net, b, net->topology->node, net->rail);
 }
 
 /* Serving ------------------------------------------------------------------------------------ */
@@ -51,14 +51,13 @@ static struct slice own_slice(const struct net *net, int b)
 /* How often a node requests a bucket in this walk. */
 static uint32_t requests_of(const struct net *net, int b, int node)
 {
-    const struct exec *exec = net->exec;
     const struct hold_walk *walk = &net->step.walk;
-    const int phases = hold_phases(exec, walk, node);
+    const int phases = hold_phases(net->exec, walk, node);
     uint32_t requests = 0;
 
     for (int p = 0; p < phases; p++) {
-        if (hold_is_used(exec, walk, node, p, b))
-            requests += !hold_is_kept(exec, walk, node, p, b);
+        if (hold_is_used(net->exec, walk, node, p, b))
+            requests += !hold_is_kept(net->exec, walk, node, p, b);
     }
     return requests;
 }
@@ -67,13 +66,12 @@ static enum status await_request(struct net *net, const struct net_task *t, int 
 {
     struct serving *s = &unshard_of(net, t)->serves[node];
 
-    return transport_start_receive(net->exec->transport, net_peer(net, node), t->tag + 1,
+    return transport_start_receive(net->transport, net_peer(net, node), t->tag + 1,
                                    &s->requested, sizeof s->requested, &s->request);
 }
 
 static enum status serve(struct net *net, const struct net_task *t, int node, bool *moved)
 {
-    const struct exec *exec = net->exec;
     struct serving *s = &unshard_of(net, t)->serves[node];
     const struct slice own = own_slice(net, t->task->bucket);
     const size_t bytes = own.count * sizeof(float);
@@ -82,15 +80,15 @@ static enum status serve(struct net *net, const struct net_task *t, int node, bo
     if (s->left == 0)
         return STATUS_OK;
     if (!s->is_sending) {
-        TRY(transport_test(exec->transport, &s->request, &done));
+        TRY(transport_test(net->transport, &s->request, &done));
         if (!done)
             return STATUS_OK;
-        TRY(transport_start_send(exec->transport, net_peer(net, node), t->tag,
-                                 exec->memory.param + own.at, bytes, &s->partition));
-        net->lane.times.bytes += (int64_t)bytes;
+        TRY(transport_start_send(net->transport, net_peer(net, node), t->tag,
+                                 net->memory->param + own.at, bytes, &s->partition));
+        net->times.bytes += (int64_t)bytes;
         s->is_sending = *moved = true;
     }
-    TRY(transport_test(exec->transport, &s->partition, &done));
+    TRY(transport_test(net->transport, &s->partition, &done));
     if (!done)
         return STATUS_OK;
     s->is_sending = false;
@@ -102,7 +100,7 @@ static bool serves_still(const struct net *net, const struct unshard *u, bool *i
 {
     bool still = false;
 
-    for (int node = 0; node < net->exec->topology.nodes; node++) {
+    for (int node = 0; node < net->topology->nodes; node++) {
         still |= u->serves[node].left > 0;
         *is_sending |= u->serves[node].is_sending;
     }
@@ -115,15 +113,14 @@ static bool serves_still(const struct net *net, const struct unshard *u, bool *i
  * more as fit the window. */
 static int64_t last_place(const struct net *net)
 {
-    const struct exec *exec = net->exec;
-    const int64_t furthest = hold_furthest(&exec->hold, net->walks);
+    const int64_t furthest = hold_furthest(net->hold, net->walks);
     size_t bytes = 0;
 
     for (int64_t place = furthest; place < INT64_MAX; place++) {
-        const int b = hold_at(exec, &net->step.walk, place + 1);
-        const int64_t count = exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b];
+        const int b = hold_at(net->exec, &net->step.walk, place + 1);
+        const int64_t count = net->layout->buckets.begin[b + 1] - net->layout->buckets.begin[b];
         bytes += (size_t)count * sizeof(float);
-        if (place > furthest && bytes > exec->window)
+        if (place > furthest && bytes > net->layout->window)
             return place;
     }
     return INT64_MAX;
@@ -131,19 +128,18 @@ static int64_t last_place(const struct net *net)
 
 static enum status request_partitions(struct net *net, struct net_task *t)
 {
-    const struct exec *exec = net->exec;
     struct unshard *u = unshard_of(net, t);
 
     net_clear(&t->receives);
     net_clear(&t->sends);
     net_take_channel(net, t);
     u->requests++;
-    for (int node = 0; node < exec->topology.nodes; node++) {
+    for (int node = 0; node < net->topology->nodes; node++) {
         const struct slice theirs = net_slice(net, t->task->bucket, node, net->rail);
-        if (node == exec->topology.node || theirs.count == 0)
+        if (node == net->topology->node || theirs.count == 0)
             continue;
         const int peer = net_peer(net, node);
-        TRY(net_receive(net, t, peer, t->tag, exec->memory.param + theirs.at,
+        TRY(net_receive(net, t, peer, t->tag, net->memory->param + theirs.at,
                         theirs.count * sizeof(float)));
         TRY(net_send(net, t, peer, t->tag + 1, &u->requests, sizeof u->requests));
     }
@@ -153,46 +149,44 @@ static enum status request_partitions(struct net *net, struct net_task *t)
 /* The parameters are whole for a use: increments the task's counter. */
 static void announce(struct net *net, struct net_task *t)
 {
-    struct exec *exec = net->exec;
     struct unshard *u = unshard_of(net, t);
 
-    u->left += (uint32_t)hold_lanes(exec, &net->step.walk, exec->topology.node, u->phase);
+    u->left += (uint32_t)hold_lanes(net->exec, &net->step.walk, net->topology->node, u->phase);
     u->state = UNSHARDED;
-    exec_meet(exec, "held");
-    net_signal(exec, t->number, t->receives.last >= 0 ? t->receives.last : exec->topology.rank);
+    account_meet(net->account, "held");
+    net_signal(net->account, t->number,
+               t->receives.last >= 0 ? t->receives.last : net->topology->rank);
 }
 
 /* Frees the other nodes' partitions. Neighbours are freed together, so that pages between them are, too. */
 static void free_partitions(const struct net *net, int b)
 {
-    const struct exec *exec = net->exec;
     struct slice row = { 0, 0 };
 
-    for (int node = 0; node <= exec->topology.nodes; node++) {
-        const bool is_theirs = node < exec->topology.nodes && node != exec->topology.node;
+    for (int node = 0; node <= net->topology->nodes; node++) {
+        const bool is_theirs = node < net->topology->nodes && node != net->topology->node;
         const struct slice next =
             is_theirs ? net_slice(net, b, node, net->rail) : (struct slice){ 0, 0 };
         if (row.count > 0 && next.count > 0 && next.at == row.at + row.count) {
             row.count += next.count;
             continue;
         }
-        pages_release(exec->memory.param + row.at, row.count * sizeof(float));
+        pages_release(net->memory->param + row.at, row.count * sizeof(float));
         row = next;
     }
 }
 
 static bool is_kept(const struct net *net, int b, int phase)
 {
-    return hold_is_kept(net->exec, &net->step.walk, net->exec->topology.node, phase, b);
+    return hold_is_kept(net->exec, &net->step.walk, net->topology->node, phase, b);
 }
 
 static enum status unshard_if_due(struct net *net, struct net_task *t, bool *moved)
 {
-    const struct exec *exec = net->exec;
     struct unshard *u = unshard_of(net, t);
     const int b = t->task->bucket;
 
-    if (hold_place(exec, &net->step.walk, u->phase, b) > last_place(net))
+    if (hold_place(net->exec, &net->step.walk, u->phase, b) > last_place(net))
         return STATUS_OK;
     *moved = true;
     if (is_kept(net, b, u->phase)) {
@@ -222,7 +216,7 @@ static void reshard_if_left(struct net *net, struct net_task *t, bool *moved)
     struct unshard *u = unshard_of(net, t);
     const int b = t->task->bucket;
 
-    if (!transport_reached(&net->exec->hold.left[b], u->left))
+    if (!transport_reached(&net->hold->left[b], u->left))
         return;
     *moved = true;
     u->state = SHARDED;
@@ -233,11 +227,11 @@ static void reshard_if_left(struct net *net, struct net_task *t, bool *moved)
 
 static enum status move_unshard(struct net *net, struct net_task *t, bool *moved)
 {
-    const struct exec *exec = net->exec;
     struct unshard *u = unshard_of(net, t);
 
     while (u->state == SHARDED && u->phase < u->phases &&
-           !hold_is_used(exec, &net->step.walk, exec->topology.node, u->phase, t->task->bucket))
+           !hold_is_used(net->exec, &net->step.walk, net->topology->node, u->phase,
+                         t->task->bucket))
         u->phase++;
     if (u->phase == u->phases)
         return STATUS_OK;
@@ -257,7 +251,7 @@ static enum status run_unshard(struct net *net, struct net_task *t, bool *moved)
     bool is_sending = false;
 
     *moved = false;
-    for (int node = 0; node < net->exec->topology.nodes; node++)
+    for (int node = 0; node < net->topology->nodes; node++)
         TRY(serve(net, t, node, moved));
     TRY(move_unshard(net, t, moved));
     const bool serves = serves_still(net, u, &is_sending);
@@ -269,17 +263,16 @@ static enum status run_unshard(struct net *net, struct net_task *t, bool *moved)
 
 static enum status begin_unshard(struct net *net, struct net_task *t)
 {
-    const struct exec *exec = net->exec;
     const int b = t->task->bucket;
     struct unshard *u = unshard_of(net, t);
 
     u->state = SHARDED;
     u->phase = 0;
-    u->phases = hold_phases(exec, &net->step.walk, exec->topology.node);
-    for (int node = 0; node < exec->topology.nodes; node++) {
+    u->phases = hold_phases(net->exec, &net->step.walk, net->topology->node);
+    for (int node = 0; node < net->topology->nodes; node++) {
         struct serving *s = &u->serves[node];
         const bool has_part = own_slice(net, b).count > 0;
-        s->left = has_part && node != exec->topology.node ? requests_of(net, b, node) : 0;
+        s->left = has_part && node != net->topology->node ? requests_of(net, b, node) : 0;
         if (s->left > 0)
             TRY(await_request(net, t, node));
     }
@@ -289,7 +282,7 @@ static enum status begin_unshard(struct net *net, struct net_task *t)
 static struct net_most most_partitions(const struct net *net, const struct task *task)
 {
     (void)task;
-    return (struct net_most){ net->exec->topology.nodes, net->exec->topology.nodes };
+    return (struct net_most){ net->topology->nodes, net->topology->nodes };
 }
 
 const struct net_row net_unshard = {
@@ -303,22 +296,21 @@ const struct net_row net_unshard = {
 
 void net_unshards_cancel(struct net *net)
 {
-    for (int b = 0; net->unshards && b < net->exec->layout.buckets.count; b++) {
-        for (int node = 0; node < net->exec->topology.nodes; node++) {
-            transport_cancel(net->exec->transport, &net->unshards[b].serves[node].request);
-            transport_cancel(net->exec->transport, &net->unshards[b].serves[node].partition);
+    for (int b = 0; net->unshards && b < net->layout->buckets.count; b++) {
+        for (int node = 0; node < net->topology->nodes; node++) {
+            transport_cancel(net->transport, &net->unshards[b].serves[node].request);
+            transport_cancel(net->transport, &net->unshards[b].serves[node].partition);
         }
     }
 }
 
 enum status net_unshards_create(struct net *net)
 {
-    const struct exec *exec = net->exec;
-    const size_t buckets = (size_t)exec->layout.buckets.count,
-                 nodes = (size_t)exec->topology.nodes;
+    const size_t buckets = (size_t)net->layout->buckets.count,
+                 nodes = (size_t)net->topology->nodes;
     struct serving *serves;
 
-    if (!exec->hold.buckets)
+    if (!net->hold->buckets)
         return STATUS_OK;
     TRY(mem_alloc(buckets, sizeof *net->unshards, &net->unshards));
     TRY(mem_alloc(buckets * nodes, sizeof *serves, &serves));

@@ -9,7 +9,7 @@
  *   parameters  aaaaaaaaabbbbbbbbbbbccc..
  *   pieces       0       1 2     3  4          a: 0 1   b: 2 3   c: 4
  *
- * A step has two phases then. In the first the summed gradient is kept (exec->memory.sum), and who has a
+ * A step has two phases then. In the first the summed gradient is kept (sums->memory->sum), and who has a
  * stretch writes the squares of its pieces to arrays that all lanes see. When every lane has done
  * so, each adds the squares that it needs, from the first piece to the last, and updates. With LAMB and
  * clipping there is a phase between the two: directions are those of clipped gradients.
@@ -26,62 +26,61 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "exec/state.h"
+#include "exec/pipe.h"
+#include "exec/sums.h"
 
-static int64_t stretches_of(const struct exec *exec, int b)
+static int64_t stretches_of(const struct sums *sums, int b)
 {
-    const int64_t count = exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b];
+    const int64_t count = sums->layout->buckets.begin[b + 1] - sums->layout->buckets.begin[b];
     return (count + TREE_STRETCH - 1) / TREE_STRETCH;
 }
 
 /* Stretches of buckets before b. */
-static int64_t stretches_before(const struct exec *exec, int b)
+static int64_t stretches_before(const struct sums *sums, int b)
 {
     int64_t count = 0;
     for (int i = 0; i < b; i++)
-        count += stretches_of(exec, i);
+        count += stretches_of(sums, i);
     return count;
 }
 
 /* Pieces of one parameter, which begins at `offset` of bucket b. */
-static void add_pieces(struct exec *exec, int b, int param, int64_t offset, int64_t length)
+static void add_pieces(const struct sums *sums, struct norms *norms, int b, int param,
+                       int64_t offset, int64_t length)
 {
-    struct norms *norms = &exec->norms;
-
     norms->of_param[param] = norms->count;
     for (int64_t at = offset; at < offset + length;) {
         const int64_t stretch = at / TREE_STRETCH, end = (stretch + 1) * TREE_STRETCH;
         const int64_t count = (end < offset + length ? end : offset + length) - at;
         norms->pieces[norms->count++] =
             (struct piece){ .param = param,
-                            .stretch = stretches_before(exec, b) + stretch,
-                            .at = (size_t)(exec->layout.buckets.begin[b] + at),
+                            .stretch = stretches_before(sums, b) + stretch,
+                            .at = (size_t)(sums->layout->buckets.begin[b] + at),
                             .count = (size_t)count };
         at += count;
     }
 }
 
-enum status norms_create(struct exec *exec)
+enum status norms_create(const struct sums *sums, struct norms *norms)
 {
-    struct norms *norms = &exec->norms;
-    const int64_t stretches = stretches_before(exec, exec->layout.buckets.count);
-    const size_t params = (size_t)exec->model.count;
+    const int64_t stretches = stretches_before(sums, sums->layout->buckets.count);
+    const size_t params = (size_t)sums->model->count;
     const size_t most = (size_t)stretches + params; /* a parameter cuts one stretch more */
 
-    if (!norms_are_used(exec))
+    if (!norms_are_used(sums))
         return STATUS_OK;
     TRY(mem_alloc(most + 1, sizeof *norms->pieces, &norms->pieces));
     TRY(mem_alloc((size_t)stretches + 1, sizeof *norms->of_stretch, &norms->of_stretch));
     TRY(mem_alloc(params + 1, sizeof *norms->of_param, &norms->of_param));
-    TRY(mem_alloc((size_t)exec->model.total + 1, sizeof(double), &norms->of_model));
-    TRY(mem_alloc(2 * (size_t)exec->model.total + 1, sizeof(double), &norms->of_others));
-    for (int b = 0; b < exec->layout.buckets.count; b++) {
+    TRY(mem_alloc((size_t)sums->model->total + 1, sizeof(double), &norms->of_model));
+    TRY(mem_alloc(2 * (size_t)sums->model->total + 1, sizeof(double), &norms->of_others));
+    for (int b = 0; b < sums->layout->buckets.count; b++) {
         const bool has_none =
-            exec->layout.updates[b].is_average || bucket_is_table(&exec->layout, b);
-        for (int p = 0; p < exec->model.count && !has_none; p++) {
-            const struct value *value = exec->model.params[p];
+            sums->layout->updates[b].is_average || bucket_is_table(sums->layout, b);
+        for (int p = 0; p < sums->model->count && !has_none; p++) {
+            const struct value *value = sums->model->params[p];
             if (plan_bucket_of(value->flat) == b)
-                add_pieces(exec, b, p, value->offset, shape_count(&value->shape));
+                add_pieces(sums, norms, b, p, value->offset, shape_count(&value->shape));
         }
     }
     for (int64_t s = 0, i = 0; s <= stretches; s++) {
@@ -92,123 +91,123 @@ enum status norms_create(struct exec *exec)
     return STATUS_OK;
 }
 
-void norms_destroy(struct exec *exec)
+void norms_destroy(struct norms *norms)
 {
-    mem_free(exec->norms.pieces);
-    mem_free(exec->norms.of_stretch);
-    mem_free(exec->norms.of_param);
-    mem_free(exec->norms.of_model);
-    mem_free(exec->norms.of_others);
+    mem_free(norms->pieces);
+    mem_free(norms->of_stretch);
+    mem_free(norms->of_param);
+    mem_free(norms->of_model);
+    mem_free(norms->of_others);
 }
 
-size_t norms_row_sums(const struct exec *exec)
+size_t norms_row_sums(const struct sums *sums)
 {
-    const int threads = rows_threads(exec);
+    const int threads = rows_threads(sums);
 
-    return (size_t)(threads > exec->topology.nodes ? threads : exec->topology.nodes);
+    return (size_t)(threads > sums->topology->nodes ? threads : sums->topology->nodes);
 }
 
-struct piece_range norms_pieces(const struct exec *exec, int b, int64_t first, int64_t end)
+struct piece_range norms_pieces(const struct sums *sums, int b, int64_t first, int64_t end)
 {
-    const int64_t before = stretches_before(exec, b);
+    const int64_t before = stretches_before(sums, b);
 
-    return (struct piece_range){ exec->norms.of_stretch[before + first],
-                                 exec->norms.of_stretch[before + end] };
+    return (struct piece_range){ sums->norms->of_stretch[before + first],
+                                 sums->norms->of_stretch[before + end] };
 }
 
 /* The first phase ---------------------------------------------------------------------------- */
 
-static struct piece_range pieces_of(const struct exec *exec, const struct stretch *stretch)
+static struct piece_range pieces_of(const struct sums *sums, const struct stretch *stretch)
 {
-    return norms_pieces(exec, stretch->bucket, stretch->number, stretch->number + 1);
+    return norms_pieces(sums, stretch->bucket, stretch->number, stretch->number + 1);
 }
 
 /* Sums of squares of a stretch's pieces of a flat vector. */
-static void take_squares(const struct exec *exec, const struct stretch *stretch,
+static void take_squares(const struct sums *sums, const struct stretch *stretch,
                          const float *vector, double *out)
 {
-    const struct piece_range range = pieces_of(exec, stretch);
+    const struct piece_range range = pieces_of(sums, stretch);
 
     for (int64_t i = range.begin; i < range.end; i++) {
-        const struct piece *piece = &exec->norms.pieces[i];
+        const struct piece *piece = &sums->norms->pieces[i];
         out[i] = kernel_sum_squares(vector + piece->at, piece->count);
     }
 }
 
 /* Biases and norms, which have one extent, are left as they are: no decay and a ratio of 1. */
-static bool is_adapted(const struct exec *exec, int param, const struct attrs *attrs)
+static bool is_adapted(const struct sums *sums, int param, const struct attrs *attrs)
 {
-    return attrs->adapts_all || exec->model.params[param]->shape.rank > 1;
+    return attrs->adapts_all || sums->model->params[param]->shape.rank > 1;
 }
 
-static struct attrs attrs_of(const struct exec *exec, const struct stretch *stretch, int param)
+static struct attrs attrs_of(const struct sums *sums, const struct stretch *stretch, int param)
 {
-    struct attrs attrs = exec->layout.updates[stretch->bucket].attrs;
+    struct attrs attrs = sums->layout->updates[stretch->bucket].attrs;
 
-    if (!is_adapted(exec, param, &attrs))
+    if (!is_adapted(sums, param, &attrs))
         attrs.weight_decay = 0;
     return attrs;
 }
 
-static void states_at(const struct exec *exec, size_t at, float *out[KERNEL_STATES])
+static void states_at(const struct sums *sums, size_t at, float *out[KERNEL_STATES])
 {
-    for (int i = 0; i < exec->layout.n_states; i++)
-        out[i] = exec->memory.state[i] + at;
+    for (int i = 0; i < sums->layout->n_states; i++)
+        out[i] = sums->memory->state[i] + at;
 }
 
-void norms_direct(struct exec *exec, const struct stretch *stretch,
+void norms_direct(const struct sums *sums, const struct stretch *stretch,
                   const struct kernel_update_step *numbers)
 {
-    const struct piece_range range = pieces_of(exec, stretch);
+    const struct piece_range range = pieces_of(sums, stretch);
 
     for (int64_t i = range.begin; i < range.end; i++) {
-        const struct piece *piece = &exec->norms.pieces[i];
-        const struct attrs attrs = attrs_of(exec, stretch, piece->param);
-        float *state[KERNEL_STATES] = { NULL }, *sum = exec->memory.sum + piece->at;
+        const struct piece *piece = &sums->norms->pieces[i];
+        const struct attrs attrs = attrs_of(sums, stretch, piece->param);
+        float *state[KERNEL_STATES] = { NULL }, *sum = sums->memory->sum + piece->at;
 
-        states_at(exec, piece->at, state);
-        exec->layout.updates[stretch->bucket].kernel->direct(
-            exec->memory.param + piece->at, sum, state, sum, piece->count, &attrs, numbers);
+        states_at(sums, piece->at, state);
+        sums->layout->updates[stretch->bucket].kernel->direct(
+            sums->memory->param + piece->at, sum, state, sum, piece->count, &attrs, numbers);
     }
-    take_squares(exec, stretch, exec->memory.sum, exec->norms.moves);
+    take_squares(sums, stretch, sums->memory->sum, sums->norms->moves);
 }
 
-void norms_keep(struct exec *exec, const struct stretch *stretch, const float *sum,
+void norms_keep(const struct sums *sums, const struct stretch *stretch, const float *sum,
                 const struct kernel_update_step *numbers)
 {
-    float *kept = exec->memory.sum + stretch->at;
+    float *kept = sums->memory->sum + stretch->at;
 
     for (size_t i = 0; i < stretch->count; i++)
         kept[i] = sum[i];
-    if (exec->layout.facts.rule.adapts)
-        take_squares(exec, stretch, exec->memory.param, exec->norms.params);
-    if (exec->layout.facts.rule.directs && !exec->layout.facts.rule.clips)
-        norms_direct(exec, stretch, numbers);
+    if (sums->layout->facts.rule.adapts)
+        take_squares(sums, stretch, sums->memory->param, sums->norms->params);
+    if (sums->layout->facts.rule.directs && !sums->layout->facts.rule.clips)
+        norms_direct(sums, stretch, numbers);
     else
-        take_squares(exec, stretch, exec->memory.sum, exec->norms.gradients);
+        take_squares(sums, stretch, sums->memory->sum, sums->norms->gradients);
 }
 
 /* The last phase ----------------------------------------------------------------------------- */
 
 /* Of a table. */
-static double squares_of_rows(const struct exec *exec, int b)
+static double squares_of_rows(const struct sums *sums, int b)
 {
-    const size_t count = norms_row_sums(exec);
+    const size_t count = norms_row_sums(sums);
     struct exact_sum sum = { { 0 }, 0, 0 };
 
     for (size_t i = 0; i < count; i++)
-        exact_sum_join(&sum, &exec->norms.rows[(size_t)b * count + i]);
+        exact_sum_join(&sum, &sums->norms->rows[(size_t)b * count + i]);
     return exact_sum_value(&sum);
 }
 
-static double squares_of(const struct exec *exec, const double *squares, int param)
+static double squares_of(const struct sums *sums, const double *squares, int param)
 {
-    const struct norms *norms = &exec->norms;
-    const int b = plan_bucket_of(exec->model.params[param]->flat);
+    const struct norms *norms = sums->norms;
+    const int b = plan_bucket_of(sums->model->params[param]->flat);
     double sum = 0;
 
-    if (bucket_is_table(&exec->layout, b))
-        return squares_of_rows(exec, b);
+    if (bucket_is_table(sums->layout, b))
+        return squares_of_rows(sums, b);
 
     for (int64_t i = norms->of_param[param];
          i < norms->count && norms->pieces[i].param == param; i++)
@@ -216,40 +215,41 @@ static double squares_of(const struct exec *exec, const double *squares, int par
     return sum;
 }
 
-static double norm_of(const struct exec *exec, const double *squares, int param)
+static double norm_of(const struct sums *sums, const double *squares, int param)
 {
-    return sqrt(squares_of(exec, squares, param));
+    return sqrt(squares_of(sums, squares, param));
 }
 
-bool norms_count(const struct exec *exec, const struct value *value)
+bool norms_count(const struct exec_config *config, const struct value *value)
 {
-    struct transport *shared = exec->config.tensor;
+    struct transport *shared = config->tensor;
 
     return value->kind == VALUE_PARAM &&
            (!shared || value->slice.count > 1 || transport_rank(shared) == 0);
 }
 
 /* Of every parameter of the model, its share; then all in the model's order, whoever has them. */
-enum status norms_of_all(struct exec *exec, double *out)
+enum status norms_of_all(const struct sums *sums, double *out)
 {
-    struct norms *norms = &exec->norms;
+    const struct norms *norms = sums->norms;
     double squares = 0;
 
-    if (!exec->config.beside.transport) {
-        for (int p = 0; p < exec->model.count; p++)
-            squares += exec->model.params[p]->kind == VALUE_PARAM
-                           ? squares_of(exec, norms->gradients, p)
+    if (!sums->config->beside.transport) {
+        for (int p = 0; p < sums->model->count; p++)
+            squares += sums->model->params[p]->kind == VALUE_PARAM
+                           ? squares_of(sums, norms->gradients, p)
                            : 0;
         *out = sqrt(squares);
         return STATUS_OK;
     }
-    memset(norms->of_model, 0, (size_t)exec->model.total * sizeof(double));
-    for (int p = 0; p < exec->model.count; p++) {
-        if (norms_count(exec, exec->model.params[p]))
-            norms->of_model[exec->model.numbers[p]] = squares_of(exec, norms->gradients, p);
+    memset(norms->of_model, 0, (size_t)sums->model->total * sizeof(double));
+    for (int p = 0; p < sums->model->count; p++) {
+        if (norms_count(sums->config, sums->model->params[p]))
+            norms->of_model[sums->model->numbers[p]] = squares_of(sums, norms->gradients, p);
     }
-    TRY(beside_add(exec, norms->of_model, norms->of_others, exec->model.total));
-    for (int i = 0; i < exec->model.total; i++)
+    TRY(beside_add(&sums->config->beside, sums->beside_tag + 1, norms->of_model,
+                   norms->of_others, sums->model->total));
+    for (int i = 0; i < sums->model->total; i++)
         squares += norms->of_model[i];
     *out = sqrt(squares);
     return STATUS_OK;
@@ -257,19 +257,19 @@ enum status norms_of_all(struct exec *exec, double *out)
 
 /* LARS: trust ||w|| / (||g|| + decay ||w||), of the clipped gradient; LAMB: ||w|| / ||direction||. Where
  * a norm is 0 there is nothing to go by, and the ratio is 1. */
-static float trust_of(const struct exec *exec, int param, const struct attrs *attrs,
+static float trust_of(const struct sums *sums, int param, const struct attrs *attrs,
                       const struct kernel_update_step *numbers)
 {
-    const struct norms *norms = &exec->norms;
+    const struct norms *norms = sums->norms;
 
-    if (!is_adapted(exec, param, attrs))
+    if (!is_adapted(sums, param, attrs))
         return 1;
-    const double weight = norm_of(exec, norms->params, param);
+    const double weight = norm_of(sums, norms->params, param);
     double moves = 0, trust = 1;
-    if (exec->layout.facts.rule.directs) {
-        moves = norm_of(exec, norms->moves, param);
+    if (sums->layout->facts.rule.directs) {
+        moves = norm_of(sums, norms->moves, param);
     } else {
-        moves = (double)numbers->scale * norm_of(exec, norms->gradients, param);
+        moves = (double)numbers->scale * norm_of(sums, norms->gradients, param);
         trust = (double)attrs->trust;
         if (moves > 0)
             moves += (double)attrs->weight_decay * weight;
@@ -277,24 +277,24 @@ static float trust_of(const struct exec *exec, int param, const struct attrs *at
     return weight > 0 && moves > 0 ? (float)(trust * weight / moves) : 1;
 }
 
-void norms_update(struct exec *exec, const struct stretch *stretch, struct trusted *trusted,
-                  const struct kernel_update_step *numbers)
+void norms_update(const struct sums *sums, const struct stretch *stretch,
+                  struct trusted *trusted, const struct kernel_update_step *numbers)
 {
-    const struct bucket *update = &exec->layout.updates[stretch->bucket];
+    const struct bucket *update = &sums->layout->updates[stretch->bucket];
     struct kernel_update_step own = *numbers;
-    const struct piece_range range = pieces_of(exec, stretch);
+    const struct piece_range range = pieces_of(sums, stretch);
 
     for (int64_t i = range.begin; i < range.end; i++) {
-        const struct piece *piece = &exec->norms.pieces[i];
-        const struct attrs attrs = attrs_of(exec, stretch, piece->param);
+        const struct piece *piece = &sums->norms->pieces[i];
+        const struct attrs attrs = attrs_of(sums, stretch, piece->param);
         float *state[KERNEL_STATES] = { NULL };
 
         if (trusted->param != piece->param)
             *trusted =
-                (struct trusted){ piece->param, trust_of(exec, piece->param, &attrs, numbers) };
+                (struct trusted){ piece->param, trust_of(sums, piece->param, &attrs, numbers) };
         own.trust = trusted->ratio;
-        states_at(exec, piece->at, state);
-        update->kernel->run(exec->memory.param + piece->at, exec->memory.sum + piece->at, state,
-                            piece->count, &attrs, &own);
+        states_at(sums, piece->at, state);
+        update->kernel->run(sums->memory->param + piece->at, sums->memory->sum + piece->at,
+                            state, piece->count, &attrs, &own);
     }
 }

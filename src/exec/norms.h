@@ -11,7 +11,8 @@
 #include "kernel/exact.h"
 #include "kernel/update.h"
 
-struct exec;
+struct exec_config;
+struct sums;
 struct value;
 
 /* What a parameter has of a stretch (norms.c). */
@@ -53,30 +54,30 @@ struct piece_range {
 };
 
 /* Are a parameter's squares this rank's to count? Of ranks that share layers all have what is not cut: the first one's count. */
-bool norms_count(const struct exec *exec, const struct value *value);
-MUST_CHECK enum status norms_create(struct exec *exec);
+bool norms_count(const struct exec_config *config, const struct value *value);
+MUST_CHECK enum status norms_create(const struct sums *sums, struct norms *norms);
 
-void norms_destroy(struct exec *exec);
+void norms_destroy(struct norms *norms);
 /* Sums of squares of rows that there are of each bucket. */
-size_t norms_row_sums(const struct exec *exec);
+size_t norms_row_sums(const struct sums *sums);
 /* Where the arrays of squares have stretches [first, end) of bucket b. */
-struct piece_range norms_pieces(const struct exec *exec, int b, int64_t first, int64_t end);
+struct piece_range norms_pieces(const struct sums *sums, int b, int64_t first, int64_t end);
 
 /* The first phase: keeps a stretch's summed gradient, or its direction, and the squares. */
-void norms_keep(struct exec *exec, const struct stretch *stretch, const float *sum,
+void norms_keep(const struct sums *sums, const struct stretch *stretch, const float *sum,
                 const struct kernel_update_step *numbers);
 /* LAMB with clipping, between the two: makes directions of what was kept. */
-void norms_direct(struct exec *exec, const struct stretch *stretch,
+void norms_direct(const struct sums *sums, const struct stretch *stretch,
                   const struct kernel_update_step *numbers);
 /* When all squares of gradients are there: the norm of all together. */
-MUST_CHECK enum status norms_of_all(struct exec *exec, double *out);
+MUST_CHECK enum status norms_of_all(const struct sums *sums, double *out);
 /* The last trust ratio that was worked out: param -1 at first. */
 struct trusted {
     int param;
     float ratio;
 };
 /* The last phase of what adapts: updates a stretch, each parameter with its own ratio. */
-void norms_update(struct exec *exec, const struct stretch *stretch, struct trusted *trusted,
-                  const struct kernel_update_step *numbers);
+void norms_update(const struct sums *sums, const struct stretch *stretch,
+                  struct trusted *trusted, const struct kernel_update_step *numbers);
 
 #endif /* EXEC_NORMS_H */

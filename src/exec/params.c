@@ -35,7 +35,8 @@ int exec_state_count(const struct exec *exec, int param)
     if (value->kind != VALUE_PARAM)
         return 0;
     return exec->layout.n_states +
-           (bucket_is_compressed(exec, plan_bucket_of(value->flat)) ? net_states(exec) : 0);
+           (bucket_is_compressed(&exec->layout, plan_bucket_of(value->flat)) ? net_states(exec)
+                                                                             : 0);
 }
 
 void exec_state_name(const struct exec *exec, int state, char out[EXEC_STATE_NAME])
@@ -341,6 +342,14 @@ enum status exec_make_parts(struct exec *exec)
     return exec_settle(exec);
 }
 
+/* Puts the lanes' columns of this rank back to the flat vectors. */
+static void return_columns(struct exec *exec)
+{
+    for (int i = 0; i < exec->topology.n_lanes && exec->now.columns_taken; i++)
+        columns_return(&exec->lanes[i].worker);
+    exec->now.columns_taken = false;
+}
+
 enum status exec_settle(struct exec *exec)
 {
     struct lane *lane = &exec->lanes[0];
@@ -353,17 +362,17 @@ enum status exec_settle(struct exec *exec)
         return STATUS_OK;
     for (int b = 0; b < exec->layout.buckets.count && !exec->device; b++) {
         if (exec->remote)
-            TRY(remote_await(lane, b));
+            TRY(remote_await(exec->config.remote, &lane->clock, b));
         else
-            TRY(exec_wait_last(exec, lane, exec->program->fresh[b],
-                               "all_gather of parameters"));
+            TRY(clock_wait_last(&lane->clock, exec->program->fresh[b],
+                                "all_gather of parameters"));
     }
-    columns_return(exec);
+    return_columns(exec);
     exec_meet(exec, "settle");
     const int settled = exec->program->barrier[BARRIER_SETTLE];
-    lane_signal(lane, settled);
-    TRY(exec_wait_until(exec, lane, settled, exec_target(exec, settled, exec->settles++),
-                        "barrier"));
+    clock_signal(&lane->clock, settled);
+    TRY(clock_wait_until(&lane->clock, settled,
+                         account_target(&exec->account, settled, exec->settles++), "barrier"));
     if (exec->topology.nodes == 1)
         return STATUS_OK;
     return exec->net ? net_barrier(exec) : comm_barrier(exec->config.comm);
@@ -444,7 +453,7 @@ void exec_keep_gradient(struct exec *exec, float *out)
 void exec_begin_again(struct exec *exec, uint64_t seed, double lr)
 {
     BUG_ON(exec->remote || exec->config.compress.codec);
-    columns_return(exec);
+    return_columns(exec);
     exec->config.seed = seed;
     exec->config.optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = lr };
     for (int i = 0; i < exec->layout.n_states; i++)

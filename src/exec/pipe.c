@@ -343,11 +343,11 @@ static enum status start_send(struct lane *lane, const struct instruction *move)
     struct transport_request *request =
         &pipe->sends[(once ? pipe->boxes : pipe->box) * pipe->max_sends + move->number];
     char *data = address(lane, once ? move->in[0] : move->out[0]);
-    const struct span span = lane_begin_comm(lane);
+    const struct span span = clock_begin_comm(&lane->clock);
 
     if (!once)
         memcpy(data, address(lane, move->in[0]), move->bytes);
-    lane->times.bytes += (int64_t)move->bytes;
+    lane->clock.times.bytes += (int64_t)move->bytes;
     pthread_mutex_lock(&pipe->lock);
     enum status status = status_of(pipe);
     if (status == STATUS_OK)
@@ -362,7 +362,7 @@ static enum status start_send(struct lane *lane, const struct instruction *move)
         pthread_cond_broadcast(&pipe->changed);
     }
     pthread_mutex_unlock(&pipe->lock);
-    lane_end_comm(lane, span, "send", move->node->name);
+    clock_end_comm(&lane->clock, span, "send", move->node->name);
     pipe->given = clock_seconds();
     return status;
 }
@@ -371,8 +371,8 @@ enum status pipe_move(struct lane *lane, const struct instruction *move)
 {
     if (move->node->op == &op_send)
         return start_send(lane, move);
-    return exec_wait_for_stage(lane, &lane->exec->pipe->receives[move->number],
-                               move->node->attrs.peer);
+    return clock_wait_for_stage(&lane->clock, &lane->exec->pipe->receives[move->number],
+                                pipe_stage_name(lane->exec, move->node->attrs.peer));
 }
 
 /* Asks for what instructions [begin, end) receive: they stand first. */
@@ -436,8 +436,8 @@ static enum status empty_box(struct lane *lane, int b)
         status = status_of(pipe);
     pthread_mutex_unlock(&pipe->lock);
     if (waited_ns > 0) {
-        lane->times.wait += clock_ns() - begin;
-        lane->times.bubble += clock_ns() - begin;
+        lane->clock.times.wait += clock_ns() - begin;
+        lane->clock.times.bubble += clock_ns() - begin;
     }
     return status;
 }
@@ -590,13 +590,13 @@ enum status pipe_run_step(struct lane *lane)
     for (int64_t i = 0; i < pipe->n_actions; i++) {
         const struct pipe_action *a = &pipe->actions[i];
         const double begin = clock_seconds();
-        const int64_t waited = lane->times.bubble;
+        const int64_t waited = lane->clock.times.bubble;
         hold_enter_action(lane, i);
         TRY(run_action(lane, a));
         const double end = clock_seconds();
         /* A segment begins with what it waits for, and sends before it adds. */
         done[i] = (struct exec_action){
-            .begin = begin + (double)(lane->times.bubble - waited) * 1e-9,
+            .begin = begin + (double)(lane->clock.times.bubble - waited) * 1e-9,
             .end = end,
             .given = pipe->given > begin ? pipe->given : end,
             .shard = a->shard,
@@ -699,12 +699,12 @@ enum status beside_tell_step(struct exec *exec, struct exec_result *result)
         return STATUS_OK;
     for (int r = 0; r < transport_size(transport); r++) {
         if (r != transport_rank(transport))
-            TRY(transport_send(transport, r, exec->beside_tag, &own, sizeof own));
+            TRY(transport_send(transport, r, exec->sums.beside_tag, &own, sizeof own));
     }
     for (int r = 0; r < transport_size(transport); r++) {
         struct told told = own;
         if (r != transport_rank(transport))
-            TRY(transport_receive(transport, r, exec->beside_tag, &told, sizeof told));
+            TRY(transport_receive(transport, r, exec->sums.beside_tag, &told, sizeof told));
         result->heard |= told.heard;
         if (r == beside->teller) {
             result->loss = told.loss;
@@ -716,12 +716,12 @@ enum status beside_tell_step(struct exec *exec, struct exec_result *result)
 
 /* Added in the order of ranks, so that all have the same. A number of which one rank has all, and others 0, comes out as it
  * was. */
-enum status beside_add(struct exec *exec, double *numbers, double *others, int count)
+enum status beside_add(const struct exec_beside *beside, uint32_t tag, double *numbers,
+                       double *others, int count)
 {
-    struct transport *transport = exec->config.beside.transport;
+    struct transport *transport = beside->transport;
     double *sums = others + count;
     const size_t bytes = (size_t)count * sizeof *numbers;
-    const uint32_t tag = exec->beside_tag + 1;
     const int own = transport_rank(transport);
 
     for (int r = 0; r < transport_size(transport); r++) {
@@ -747,10 +747,10 @@ enum status beside_tell(struct exec *exec, void *data, size_t bytes)
     if (!transport || bytes == 0)
         return STATUS_OK;
     if (transport_rank(transport) != beside->teller)
-        return transport_receive(transport, beside->teller, exec->beside_tag, data, bytes);
+        return transport_receive(transport, beside->teller, exec->sums.beside_tag, data, bytes);
     for (int r = 0; r < transport_size(transport); r++) {
         if (r != beside->teller)
-            TRY(transport_send(transport, r, exec->beside_tag, data, bytes));
+            TRY(transport_send(transport, r, exec->sums.beside_tag, data, bytes));
     }
     return STATUS_OK;
 }

@@ -53,8 +53,8 @@ const char *pipe_stage_name(const struct exec *exec, int stage);
 /* All ranks beside this one learn how the step went; what ranks say is added bit by bit. */
 MUST_CHECK enum status beside_tell_step(struct exec *exec, struct exec_result *result);
 /* Adds theirs to `count` numbers, in the order of ranks: all get the same. others: room for as many. */
-MUST_CHECK enum status beside_add(struct exec *exec, double *numbers, double *others,
-                                  int count);
+MUST_CHECK enum status beside_add(const struct exec_beside *beside, uint32_t tag,
+                                  double *numbers, double *others, int count);
 /* They get what the teller has. */
 MUST_CHECK enum status beside_tell(struct exec *exec, void *data, size_t bytes);
 

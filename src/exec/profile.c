@@ -100,7 +100,7 @@ static int node_of(const struct profiler *p, const struct trace_event *event, in
 static void read_events(struct profiler *p)
 {
     for (int i = 0; i < p->exec->topology.n_lanes; i++) {
-        const struct trace_row *row = p->exec->lanes[i].trace;
+        const struct trace_row *row = p->exec->lanes[i].clock.trace;
         int from = 0;
         for (uint32_t e = 0; e < row->count; e++) {
             const struct trace_event *event = &row->events[e];
@@ -133,7 +133,7 @@ static enum status step(struct profiler *p, bool counts)
     if (counts)
         read_events(p);
     for (int i = 0; i < p->exec->topology.n_lanes; i++)
-        p->exec->lanes[i].trace->count = 0;
+        p->exec->lanes[i].clock.trace->count = 0;
     p->steps += counts;
     return STATUS_OK;
 }

@@ -15,7 +15,7 @@
  */
 #include <string.h>
 
-#include "exec/state.h"
+#include "exec/sums.h"
 #include "kernel/factor.h"
 
 /* A bucket's stretches, in the numbering of the whole vector, and where they begin. */
@@ -24,64 +24,65 @@ struct stretches {
     int64_t count;
 };
 
-static struct stretches stretches_of(const struct exec *exec, int b)
+static struct stretches stretches_of(const struct sums *sums, int b)
 {
-    struct stretches s = { exec->layout.buckets.begin[b], exec->layout.buckets.begin[b + 1],
+    struct stretches s = { sums->layout->buckets.begin[b], sums->layout->buckets.begin[b + 1],
                            0 };
     s.count = (s.end - s.begin + TREE_STRETCH - 1) / TREE_STRETCH;
     return s;
 }
 
-int64_t reduce_stretches(const struct exec *exec, int b)
+int64_t reduce_stretches(const struct sums *sums, int b)
 {
-    return stretches_of(exec, b).count;
+    return stretches_of(sums, b).count;
 }
 
 /* What an anchored update sees instead of the sum of gradients. */
-static const float *draw_to_anchor(const struct exec *exec, const float *gradient, size_t at,
+static const float *draw_to_anchor(const struct sums *sums, const float *gradient, size_t at,
                                    size_t count, float *out)
 {
-    const float *param = exec->memory.param + at, *anchor = exec->memory.anchor + at;
-    const float *shift = exec->memory.shift + at;
+    const float mu = sums->layout->facts.rule.mu;
+    const float *param = sums->memory->param + at, *anchor = sums->memory->anchor + at;
+    const float *shift = sums->memory->shift + at;
 
     for (size_t i = 0; i < count; i++)
-        out[i] = gradient[i] + exec->layout.facts.rule.mu * (param[i] - anchor[i]) + shift[i];
+        out[i] = gradient[i] + mu * (param[i] - anchor[i]) + shift[i];
     return out;
 }
 
-static void update_stretch(const struct exec *exec, int b, const float *gradient, size_t at,
+static void update_stretch(const struct sums *sums, int b, const float *gradient, size_t at,
                            size_t count, const struct kernel_update_step *numbers)
 {
-    const struct bucket *update = &exec->layout.updates[b];
+    const struct bucket *update = &sums->layout->updates[b];
     float *state[KERNEL_STATES] = { NULL }, drawn[TREE_STRETCH];
 
-    if (exec->memory.kept)
-        memcpy(exec->memory.kept + at, gradient, count * sizeof *gradient);
-    if (exec->layout.facts.rule.anchors && !update->is_average) {
+    if (sums->memory->kept)
+        memcpy(sums->memory->kept + at, gradient, count * sizeof *gradient);
+    if (sums->layout->facts.rule.anchors && !update->is_average) {
         BUG_ON(count > TREE_STRETCH); /* neither factors nor rows */
-        gradient = draw_to_anchor(exec, gradient, at, count, drawn);
+        gradient = draw_to_anchor(sums, gradient, at, count, drawn);
     }
-    for (int i = 0; i < exec->layout.n_states; i++)
-        state[i] = exec->memory.state[i] + at;
-    update->kernel->run(exec->memory.param + at, gradient, state, count, &update->attrs,
+    for (int i = 0; i < sums->layout->n_states; i++)
+        state[i] = sums->memory->state[i] + at;
+    update->kernel->run(sums->memory->param + at, gradient, state, count, &update->attrs,
                         numbers);
 }
 
 /* Asks for what the update of [at, at + count) will write: other lanes have read it since. */
-static void fetch_for_update(const struct exec *exec, size_t at, size_t count)
+static void fetch_for_update(const struct sums *sums, size_t at, size_t count)
 {
-    float *vectors[1 + KERNEL_STATES] = { exec->memory.param };
+    float *vectors[1 + KERNEL_STATES] = { sums->memory->param };
 
-    for (int k = 0; k < exec->layout.n_states; k++)
-        vectors[1 + k] = exec->memory.state[k];
-    kernel_fetch_to_write(vectors, 1 + exec->layout.n_states, at, count);
+    for (int k = 0; k < sums->layout->n_states; k++)
+        vectors[1 + k] = sums->memory->state[k];
+    kernel_fetch_to_write(vectors, 1 + sums->layout->n_states, at, count);
 }
 
 /* Between parameters a bucket has gaps, which stay zero; in an arena they are what was there before. */
-void reduce_clear_gaps(const struct exec *exec, int b, float *gradients)
+void reduce_clear_gaps(const struct sums *sums, int b, float *gradients)
 {
-    for (int i = 0; i < exec->model.count; i++) {
-        const struct value *param = exec->model.params[i];
+    for (int i = 0; i < sums->model->count; i++) {
+        const struct value *param = sums->model->params[i];
         if (plan_bucket_of(param->flat) != b)
             continue;
         const int64_t count = shape_count(&param->shape);
@@ -91,16 +92,19 @@ void reduce_clear_gaps(const struct exec *exec, int b, float *gradients)
 }
 
 /* Asks for all lanes' gradients of [at, at + count). */
-static void fetch_parts(const struct exec *exec, size_t at, size_t count)
+static void fetch_parts(const struct sums *sums, size_t at, size_t count)
 {
-    for (int p = 0; p < exec->memory.n_parts && exec->memory.n_parts > 1; p++) {
+    const struct tree_part *parts = sums->memory->parts;
+    const int n_parts = sums->memory->n_parts;
+
+    for (int p = 0; p < n_parts && n_parts > 1; p++) {
         for (size_t i = at; i < at + count; i += 16)
-            __builtin_prefetch(exec->memory.parts[p].data + i, 0, 2);
+            __builtin_prefetch(parts[p].data + i, 0, 2);
     }
 }
 
 struct work {
-    struct lane *lane;
+    const struct sum_worker *worker;
     int bucket;
     enum reduce_what what;
     struct stretches s;
@@ -116,22 +120,22 @@ struct work {
 static void do_kept_stretch(const struct work *work, const struct stretch *stretch,
                             struct trusted *trusted)
 {
-    struct exec *exec = work->lane->exec;
-    const bool is_average = exec->layout.updates[work->bucket].is_average;
+    const struct sums *sums = work->worker->sums;
+    const bool is_average = sums->layout->updates[work->bucket].is_average;
 
     if (work->what == DIRECT && !is_average)
-        norms_direct(exec, stretch, &work->numbers);
-    else if (work->what == UPDATE && exec->layout.facts.rule.adapts && !is_average)
-        norms_update(exec, stretch, trusted, &work->numbers);
+        norms_direct(sums, stretch, &work->numbers);
+    else if (work->what == UPDATE && sums->layout->facts.rule.adapts && !is_average)
+        norms_update(sums, stretch, trusted, &work->numbers);
     else if (work->what == UPDATE)
-        update_stretch(exec, work->bucket, exec->memory.sum + stretch->at, stretch->at,
+        update_stretch(sums, work->bucket, sums->memory->sum + stretch->at, stretch->at,
                        stretch->count, &work->numbers);
 }
 
 static void do_stretch(const struct work *work, int64_t number, float *scratch,
                        struct trusted *trusted)
 {
-    struct exec *exec = work->lane->exec;
+    const struct sums *sums = work->worker->sums;
     const size_t at = (size_t)(work->s.begin + number * TREE_STRETCH);
     const size_t left = (size_t)work->s.end - at;
     const size_t count = left < TREE_STRETCH ? left : TREE_STRETCH;
@@ -143,26 +147,26 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch,
         return;
     }
     if (work->what == SUM_AND_GIVE) {
-        fetch_parts(exec, at + TREE_STRETCH, left > 2 * TREE_STRETCH ? TREE_STRETCH : 0);
-        remote_sum(exec, at, count, scratch);
+        fetch_parts(sums, at + TREE_STRETCH, left > 2 * TREE_STRETCH ? TREE_STRETCH : 0);
+        remote_sum(sums, at, count, scratch);
         return;
     }
     /* The next stretch comes while this one is worked on. */
     if (left > 2 * TREE_STRETCH) {
-        fetch_parts(exec, at + TREE_STRETCH, TREE_STRETCH);
-        fetch_for_update(exec, at + TREE_STRETCH, TREE_STRETCH);
+        fetch_parts(sums, at + TREE_STRETCH, TREE_STRETCH);
+        fetch_for_update(sums, at + TREE_STRETCH, TREE_STRETCH);
     }
     const float *sum = work->passing
                            ? work->passing + (at - (size_t)work->s.begin)
-                           : tree_combine(exec->memory.parts, exec->memory.n_parts,
-                                          exec->topology.tree_shards, at, count, scratch);
+                           : tree_combine(sums->memory->parts, sums->memory->n_parts,
+                                          sums->topology->tree_shards, at, count, scratch);
     float noised[TREE_STRETCH];
-    if (exec->config.privacy)
-        sum = privacy_noise(exec, work->bucket, sum, at, count, noised);
+    if (sums->config->privacy)
+        sum = privacy_noise(sums, work->bucket, sum, at, count, noised);
     if (work->what == SUM_AND_UPDATE)
-        update_stretch(exec, work->bucket, sum, at, count, &work->numbers);
+        update_stretch(sums, work->bucket, sum, at, count, &work->numbers);
     else
-        norms_keep(exec, &stretch, sum, &work->numbers);
+        norms_keep(sums, &stretch, sum, &work->numbers);
 }
 
 /* One thread's share of a lane's stretches. */
@@ -174,7 +178,7 @@ static void do_share(void *arg, size_t i)
 
     for (int64_t n = mine * count / work->threads; n < (mine + 1) * count / work->threads; n++)
         do_stretch(work, work->begin + n,
-                   (float *)((char *)work->lane->scratch + i * work->scratch), &trusted);
+                   (float *)((char *)work->worker->scratch + i * work->scratch), &trusted);
 }
 
 /* Gradients made from factors --------------------------------------------------------------- */
@@ -184,10 +188,10 @@ struct width {
     int64_t first, count, stride;
 };
 
-static struct width width_of(const struct lane *lane, int b)
+static struct width width_of(const struct sum_worker *worker, int b)
 {
-    const struct factored *f = &lane->exec->layout.factored[b];
-    const struct columns *own = &lane->columns[b];
+    const struct factored *f = &worker->sums->layout->factored[b];
+    const struct columns *own = &worker->columns[b];
 
     return f->forward ? (struct width){ own->first, own->count, own->stride }
                       : (struct width){ 0, f->n, f->n };
@@ -207,11 +211,11 @@ static int64_t piece_floats(const struct factored *f, int64_t stride)
     return ((floats > f->n ? floats : f->n) + 15) / 16 * 16;
 }
 
-static size_t factored_scratch(const struct exec *exec, const struct factored *f,
+static size_t factored_scratch(const struct sums *sums, const struct factored *f,
                                struct width width)
 {
-    const int64_t shards = exec->config.shards;
-    const struct kernel_factors factors = { .m = (exec->config.batch + shards - 1) / shards,
+    const int64_t shards = sums->config->shards;
+    const struct kernel_factors factors = { .m = (sums->config->batch + shards - 1) / shards,
                                             .k = f->k,
                                             .n = f->n };
     const struct kernel_block block = { .rows = rows_at_once(width.stride),
@@ -222,28 +226,28 @@ static size_t factored_scratch(const struct exec *exec, const struct factored *f
     return (size_t)floats * sizeof(float) + kernel_factor_scratch(&factors, &block);
 }
 
-size_t reduce_scratch(const struct lane *lane)
+size_t reduce_scratch(const struct sum_worker *worker)
 {
-    const struct exec *exec = lane->exec;
+    const struct sums *sums = worker->sums;
     size_t most = TREE_SCRATCH * sizeof(float);
 
-    for (int b = 0; b < exec->layout.buckets.count; b++) {
-        const struct width width = width_of(lane, b);
-        if (!bucket_is_factored(&exec->layout, b) || width.count == 0)
+    for (int b = 0; b < sums->layout->buckets.count; b++) {
+        const struct width width = width_of(worker, b);
+        if (!bucket_is_factored(sums->layout, b) || width.count == 0)
             continue;
-        const size_t bytes = factored_scratch(exec, &exec->layout.factored[b], width);
+        const size_t bytes = factored_scratch(sums, &sums->layout->factored[b], width);
         most = bytes > most ? bytes : most;
     }
-    most = rows_scratch(exec) > most ? rows_scratch(exec) : most;
+    most = rows_scratch(sums) > most ? rows_scratch(sums) : most;
     return (most + 63) / 64 * 64;
 }
 
 /* The sum over all shards, along their tree, of `count` rows from `first` of the weight's gradient, or
  * of the bias's (count 0). It lies at the beginning of scratch. */
-static void sum_from_factors(const struct exec *exec, const struct factored *f,
+static void sum_from_factors(const struct sums *sums, const struct factored *f,
                              struct width width, int64_t first, int64_t count, float *scratch)
 {
-    const int64_t shards = exec->topology.shards;
+    const int64_t shards = sums->topology->shards;
     const int64_t piece = piece_floats(f, width.stride);
     const size_t floats = (size_t)(count ? count * width.stride : f->n);
     float *left_over = scratch + tree_buffers(shards, 0, shards) * piece;
@@ -252,11 +256,11 @@ static void sum_from_factors(const struct exec *exec, const struct factored *f,
 
     tree_stack_init(&stack, shards);
     for (int64_t v = 0; v < shards; v++) {
-        const char *record = exec->memory.records + (size_t)v * exec->layout.record;
+        const char *record = sums->memory->records + (size_t)v * sums->layout->record;
         const struct kernel_factors factors = {
             .x = (const float *)(record + f->x),
             .dy = (const float *)(record + f->dy),
-            .m = exec_samples(exec, v).rows,
+            .m = now_samples(sums->now, sums->topology, v).rows,
             .k = f->k,
             .n = f->n,
         };
@@ -276,13 +280,13 @@ static void sum_from_factors(const struct exec *exec, const struct factored *f,
 
 /* Asks for columns [first, first + count) of every shard's x: short rows, far apart, most of them
  * in another core's cache. */
-static void fetch_factors(const struct exec *exec, const struct factored *f, int64_t first,
+static void fetch_factors(const struct sums *sums, const struct factored *f, int64_t first,
                           int64_t count)
 {
-    for (int64_t v = 0; v < exec->topology.shards; v++) {
-        const char *record = exec->memory.records + (size_t)v * exec->layout.record;
+    for (int64_t v = 0; v < sums->topology->shards; v++) {
+        const char *record = sums->memory->records + (size_t)v * sums->layout->record;
         const float *x = (const float *)(record + f->x) + first;
-        const int64_t rows = exec_samples(exec, v).rows;
+        const int64_t rows = now_samples(sums->now, sums->topology, v).rows;
         for (int64_t i = 0; i < rows; i++, x += f->k) {
             for (int64_t j = 0; j < count; j += 16)
                 __builtin_prefetch(x + j, 0, 3);
@@ -295,19 +299,19 @@ static void fetch_factors(const struct exec *exec, const struct factored *f, int
 static void update_rows(const struct work *work, int64_t first, int64_t count,
                         const float *gradient)
 {
-    const struct exec *exec = work->lane->exec;
-    const struct columns *own = &work->lane->columns[work->bucket];
+    const struct sums *sums = work->worker->sums;
+    const struct columns *own = &work->worker->columns[work->bucket];
     float *state[KERNEL_STATES] = { NULL };
 
     if (!work->factored->forward) {
-        update_stretch(exec, work->bucket, gradient,
+        update_stretch(sums, work->bucket, gradient,
                        (size_t)(work->s.begin + first * work->factored->n),
                        (size_t)(count * work->factored->n), &work->numbers);
         return;
     }
-    for (int i = 0; i < exec->layout.n_states; i++)
+    for (int i = 0; i < sums->layout->n_states; i++)
         state[i] = own->state[i] + first * own->stride;
-    const struct bucket *update = &exec->layout.updates[work->bucket];
+    const struct bucket *update = &sums->layout->updates[work->bucket];
     update->kernel->run(own->param + first * own->stride, gradient, state,
                         (size_t)(count * own->stride), &update->attrs, &work->numbers);
 }
@@ -316,145 +320,142 @@ static void update_rows(const struct work *work, int64_t first, int64_t count,
 static void do_factored_share(void *arg, size_t i)
 {
     const struct work *work = arg;
-    const struct exec *exec = work->lane->exec;
+    const struct sums *sums = work->worker->sums;
     const struct factored *f = work->factored;
-    const struct width width = width_of(work->lane, work->bucket);
+    const struct width width = width_of(work->worker, work->bucket);
     const int64_t at_once = rows_at_once(width.stride);
     const int64_t mine = (int64_t)i, count = work->end - work->begin;
-    float *scratch = (float *)((char *)work->lane->scratch + i * work->scratch);
+    float *scratch = (float *)((char *)work->worker->scratch + i * work->scratch);
 
     for (int64_t n = mine * count / work->threads; n < (mine + 1) * count / work->threads;
          n++) {
         const int64_t first = (work->begin + n) * at_once;
         if (first >= f->k) { /* the piece after the last rows is the bias */
             const size_t bias = (size_t)(work->s.begin + f->bias + width.first);
-            sum_from_factors(exec, f, width, 0, 0, scratch);
-            update_stretch(exec, work->bucket, scratch + width.first, bias, (size_t)width.count,
+            sum_from_factors(sums, f, width, 0, 0, scratch);
+            update_stretch(sums, work->bucket, scratch + width.first, bias, (size_t)width.count,
                            &work->numbers);
             continue;
         }
         const int64_t rows = f->k - first < at_once ? f->k - first : at_once;
         if (!f->forward)
-            fetch_for_update(exec, (size_t)(work->s.begin + first * f->n),
+            fetch_for_update(sums, (size_t)(work->s.begin + first * f->n),
                              (size_t)(rows * f->n));
         if (first + at_once < f->k)
-            fetch_factors(exec, f, first + at_once, at_once);
-        sum_from_factors(exec, f, width, first, rows, scratch);
+            fetch_factors(sums, f, first + at_once, at_once);
+        sum_from_factors(sums, f, width, first, rows, scratch);
         update_rows(work, first, rows, scratch);
     }
 }
 
 /* Pieces of a factored bucket that a lane works on: all of its own columns, or its share of rows. */
-static void share_pieces(const struct lane *lane, struct work *work)
+static void share_pieces(const struct sum_worker *worker, struct work *work)
 {
     const struct factored *f = work->factored;
-    const struct width width = width_of(lane, work->bucket);
+    const struct width width = width_of(worker, work->bucket);
 
     if (width.count == 0)
         return;
     const int64_t at_once = rows_at_once(width.stride);
     const int64_t pieces = (f->k + at_once - 1) / at_once + (f->bias > 0);
-    work->begin = f->forward ? 0 : lane->number * pieces / lane->exec->topology.all_lanes;
+    work->begin = f->forward ? 0 : worker->number * pieces / worker->sums->topology->all_lanes;
     work->end =
-        f->forward ? pieces : (lane->number + 1) * pieces / lane->exec->topology.all_lanes;
+        f->forward ? pieces : (worker->number + 1) * pieces / worker->sums->topology->all_lanes;
 }
 
 /* Work of a lane --------------------------------------------------------------------------- */
 
 static void run_work(struct work *work)
 {
-    struct lane *lane = work->lane;
+    const struct sum_worker *worker = work->worker;
 
-    work->threads = lane->pool ? pool_size(lane->pool) : 1;
-    work->scratch = reduce_scratch(lane);
-    pool_for(lane->pool, (size_t)work->threads, work->factored ? do_factored_share : do_share,
+    work->threads = worker->pool ? pool_size(worker->pool) : 1;
+    work->scratch = reduce_scratch(worker);
+    pool_for(worker->pool, (size_t)work->threads, work->factored ? do_factored_share : do_share,
              work);
 }
 
-void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
+void reduce_stretches_of(const struct sum_worker *worker, int b, int64_t begin, int64_t end,
                          enum reduce_what what, const float *sum,
                          const struct kernel_update_step *numbers)
 {
-    const struct exec *exec = lane->exec;
-    struct work work = { .lane = lane,
+    const struct sums *sums = worker->sums;
+    struct work work = { .worker = worker,
                          .bucket = b,
                          .passing = sum,
                          .what = what,
-                         .s = stretches_of(exec, b),
+                         .s = stretches_of(sums, b),
                          .numbers = *numbers,
                          .begin = begin,
                          .end = end };
 
-    if (exec->layout.buckets.pass) {
-        float *passing = (float *)(lane->arena + lane->plan->gradients[b]);
-        reduce_clear_gaps(exec, b, passing);
-        work.passing = passing;
-    }
     run_work(&work);
 }
 
-static void work_on_table(struct lane *lane, int b, enum reduce_what what,
+static void work_on_table(const struct sum_worker *worker, int b, enum reduce_what what,
                           const struct kernel_update_step *numbers)
 {
     switch (what) {
     case SUM_AND_UPDATE:
-        rows_update(lane, b, numbers);
+        rows_update(worker, b, numbers);
         return;
     case SUM_AND_KEEP:
-        rows_keep(lane, b);
+        rows_keep(worker, b);
         return;
     case SUM_AND_GIVE:
-        rows_give(lane, b);
+        rows_give(worker, b);
         return;
     case UPDATE:
-        rows_update_kept(lane, b, numbers);
+        rows_update_kept(worker, b, numbers);
         return;
     case DIRECT: /* what has directions has no rows */
         return;
     }
 }
 
-void reduce_bucket(struct lane *lane, int b, enum reduce_what what,
-                   const struct kernel_update_step *numbers)
+void reduce_bucket(const struct sum_worker *worker, int b, enum reduce_what what,
+                   float *passing, const struct kernel_update_step *numbers)
 {
-    const struct exec *exec = lane->exec;
+    const struct sums *sums = worker->sums;
 
-    if (bucket_is_table(&exec->layout, b)) {
-        work_on_table(lane, b, what, numbers);
-    } else if (bucket_is_factored(&exec->layout, b)) {
-        struct work work = { .lane = lane,
+    if (bucket_is_table(sums->layout, b)) {
+        work_on_table(worker, b, what, numbers);
+    } else if (bucket_is_factored(sums->layout, b)) {
+        struct work work = { .worker = worker,
                              .bucket = b,
-                             .s = stretches_of(exec, b),
+                             .s = stretches_of(sums, b),
                              .numbers = *numbers,
-                             .factored = &exec->layout.factored[b] };
-        share_pieces(lane, &work);
+                             .factored = &sums->layout->factored[b] };
+        share_pieces(worker, &work);
         if (work.begin < work.end) /* there may be fewer columns than lanes want */
             run_work(&work);
     } else {
-        const int64_t count = reduce_stretches(exec, b);
-        reduce_stretches_of(lane, b, lane->number * count / exec->topology.all_lanes,
-                            (lane->number + 1) * count / exec->topology.all_lanes, what, NULL,
-                            numbers);
+        const int64_t count = reduce_stretches(sums, b);
+        if (passing)
+            reduce_clear_gaps(sums, b, passing);
+        reduce_stretches_of(worker, b, worker->number * count / sums->topology->all_lanes,
+                            (worker->number + 1) * count / sums->topology->all_lanes, what,
+                            passing, numbers);
     }
 }
 
-static enum status find_scale(struct exec *exec, float *out)
+static enum status find_scale(const struct sums *sums, float *out)
 {
     double norm;
 
-    TRY(norms_of_all(exec, &norm));
-    *out = kernel_clip_scale(norm, exec->config.optim.attrs.max_norm);
+    TRY(norms_of_all(sums, &norm));
+    *out = kernel_clip_scale(norm, sums->config->optim.attrs.max_norm);
     return STATUS_OK;
 }
 
-enum status reduce_clip_scale(struct exec *exec, uint32_t step, float *out)
+enum status reduce_clip_scale(const struct sums *sums, uint32_t step, float *out)
 {
-    struct clip *clip = &exec->clip;
+    struct clip *clip = sums->clip;
     enum status status = STATUS_OK;
 
     pthread_mutex_lock(&clip->lock);
     if (clip->steps != step + 1)
-        status = find_scale(exec, &clip->scale);
+        status = find_scale(sums, &clip->scale);
     if (status == STATUS_OK)
         clip->steps = step + 1;
     *out = clip->scale;
@@ -465,20 +466,20 @@ enum status reduce_clip_scale(struct exec *exec, uint32_t step, float *out)
 /* Bytes between ranks ---------------------------------------------------------------------- */
 
 /* Of `count` things in a row shared out among all lanes: those of this rank's. */
-static int64_t share_of_rank(const struct exec *exec, int64_t count)
+static int64_t share_of_rank(const struct sums *sums, int64_t count)
 {
-    const int64_t first = (int64_t)exec->topology.rank * exec->topology.n_lanes;
-    return (first + exec->topology.n_lanes) * count / exec->topology.all_lanes -
-           first * count / exec->topology.all_lanes;
+    const int64_t first = (int64_t)sums->topology->rank * sums->topology->n_lanes;
+    return (first + sums->topology->n_lanes) * count / sums->topology->all_lanes -
+           first * count / sums->topology->all_lanes;
 }
 
 /* Elements of a bucket that this rank's lanes update. */
-static int64_t elements_of_rank(const struct exec *exec, struct stretches s)
+static int64_t elements_of_rank(const struct sums *sums, struct stretches s)
 {
-    const int64_t first = (int64_t)exec->topology.rank * exec->topology.n_lanes;
-    const int64_t begin = first * s.count / exec->topology.all_lanes * TREE_STRETCH;
+    const int64_t first = (int64_t)sums->topology->rank * sums->topology->n_lanes;
+    const int64_t begin = first * s.count / sums->topology->all_lanes * TREE_STRETCH;
     const int64_t end =
-        (first + exec->topology.n_lanes) * s.count / exec->topology.all_lanes * TREE_STRETCH;
+        (first + sums->topology->n_lanes) * s.count / sums->topology->all_lanes * TREE_STRETCH;
     const int64_t count = s.end - s.begin;
 
     return (end < count ? end : count) - (begin < count ? begin : count);
@@ -486,33 +487,35 @@ static int64_t elements_of_rank(const struct exec *exec, struct stretches s)
 
 /* Floats of a factored bucket that come from other ranks: x and dy of their samples, then either the
  * weights that they update or, where columns belong to lanes, their columns of y. */
-static int64_t floats_of_factors(const struct exec *exec, const struct factored *f)
+static int64_t floats_of_factors(const struct sums *sums, const struct factored *f)
 {
-    const int64_t shards = exec->config.shards, samples = exec->now.batch->samples;
-    const int64_t first = exec_first_shard(exec);
-    const int64_t own = sampler_shard_begin(samples, shards, first + exec_shard_count(exec)) -
-                        sampler_shard_begin(samples, shards, first);
+    const int64_t shards = sums->config->shards, samples = sums->now->batch->samples;
+    const int64_t first = topology_own_first(sums->topology);
+    const int64_t end = topology_own_end(sums->topology);
+    const int64_t own =
+        sampler_shard_begin(samples, shards, end) - sampler_shard_begin(samples, shards, first);
     const int64_t others = samples - own;
 
     if (!f->forward) {
-        const int64_t rows = share_of_rank(exec, f->k);
+        const int64_t rows = share_of_rank(sums, f->k);
         return others * (rows + f->n) + (f->k - rows) * f->n;
     }
-    const int64_t columns = share_of_rank(exec, f->n);
+    const int64_t columns = share_of_rank(sums, f->n);
     return others * (f->k + columns) + own * (f->n - columns);
 }
 
 /* Of a table: other shards' dy of this rank's rows, and the rows that they have updated and this one
  * looks up. */
-static int64_t floats_of_rows(const struct exec *exec, int b)
+static int64_t floats_of_rows(const struct sums *sums, int b)
 {
-    const int64_t first = exec_first_shard(exec), end = first + exec_shard_count(exec);
-    const int64_t width = exec->layout.row_sums[b].width;
+    const int64_t first = topology_own_first(sums->topology);
+    const int64_t end = topology_own_end(sums->topology);
+    const int64_t width = sums->layout->row_sums[b].width;
     int64_t floats = 0;
 
-    for (int64_t v = 0; v < exec->config.shards; v++) {
-        const int64_t entries = rows_entries(exec, b, v);
-        const int64_t own_rows = entries * width / exec->topology.ranks;
+    for (int64_t v = 0; v < sums->config->shards; v++) {
+        const int64_t entries = rows_entries(sums, b, v);
+        const int64_t own_rows = entries * width / sums->topology->ranks;
         /* An id with its place is two numbers. */
         floats += v < first || v >= end ? 2 * entries + own_rows : entries * width - own_rows;
     }
@@ -520,21 +523,22 @@ static int64_t floats_of_rows(const struct exec *exec, int b)
 }
 
 /* What this rank reads in a step of bucket b that other ranks have written. */
-int64_t reduce_bytes(const struct exec *exec, int b)
+int64_t reduce_bytes(const struct sums *sums, int b)
 {
-    const struct stretches s = stretches_of(exec, b);
+    const struct stretches s = stretches_of(sums, b);
     int64_t floats;
 
-    if (exec->topology.ranks == 1 || exec->topology.nodes > 1) /* of several nodes net counts */
+    if (sums->topology->ranks == 1 ||
+        sums->topology->nodes > 1) /* of several nodes net counts */
         return 0;
-    if (bucket_is_factored(&exec->layout, b)) {
-        floats = floats_of_factors(exec, &exec->layout.factored[b]);
-    } else if (bucket_is_table(&exec->layout, b)) {
-        floats = floats_of_rows(exec, b);
+    if (bucket_is_factored(sums->layout, b)) {
+        floats = floats_of_factors(sums, &sums->layout->factored[b]);
+    } else if (bucket_is_table(sums->layout, b)) {
+        floats = floats_of_rows(sums, b);
     } else { /* their partial sums of what it updates, and what they update */
-        const int64_t own = elements_of_rank(exec, s);
+        const int64_t own = elements_of_rank(sums, s);
         floats =
-            own * (exec->memory.n_parts - exec->memory.own_parts) + (s.end - s.begin - own);
+            own * (sums->memory->n_parts - sums->memory->own_parts) + (s.end - s.begin - own);
     }
     return floats * (int64_t)sizeof(float);
 }

@@ -17,52 +17,50 @@
  * Where lanes run several shards one after the other, sums of earlier ones wait in the buffers for
  * the later: all of them are resident until the last shard is through, and nobody stops.
  */
+#include "exec/release.h"
+#include "exec/lane.h"
 #include "exec/pages.h"
-#include "exec/state.h"
+#include "exec/remote.h"
 
-static size_t bytes_of(const struct exec *exec, int b)
+static size_t bytes_of(const struct exec_layout *layout, int b)
 {
-    return (size_t)(exec->layout.buckets.begin[b + 1] - exec->layout.buckets.begin[b]) *
-           sizeof(float);
+    return (size_t)(layout->buckets.begin[b + 1] - layout->buckets.begin[b]) * sizeof(float);
 }
 
-static size_t bytes_of_all(const struct exec *exec, uint64_t buckets)
+static size_t bytes_of_all(const struct exec_layout *layout, uint64_t buckets)
 {
     size_t bytes = 0;
 
     for (; buckets; buckets &= buckets - 1)
-        bytes += bytes_of(exec, __builtin_ctzll(buckets));
+        bytes += bytes_of(layout, __builtin_ctzll(buckets));
     return bytes;
 }
 
 void release_announced(struct lane *lane, int b)
 {
-    const struct exec *exec = lane->exec;
-
-    if (!exec->releases || bucket_is_gathered(&exec->layout, b))
+    if (!lane->layout->releases || bucket_is_gathered(lane->layout, b))
         return;
     lane->unreleased |= UINT64_C(1) << b;
-    lane->summed_when[b] = exec_target(exec, exec->program->summed[b], exec->now.steps);
+    lane->summed_when[b] =
+        account_target(lane->clock.account, lane->program->summed[b], lane->now->steps);
 }
 
 void release_bucket(struct lane *lane, int b)
 {
-    const struct exec *exec = lane->exec;
-
     if (!(lane->unreleased >> b & 1))
         return;
     lane->unreleased &= ~(UINT64_C(1) << b);
     for (int i = 0; i < lane->n_buffers; i++)
-        pages_release(lane->gradients + (size_t)i * exec->layout.vector +
-                          exec->layout.buckets.begin[b],
-                      bytes_of(exec, b));
+        pages_release(lane->gradients + (size_t)i * lane->layout->vector +
+                          lane->layout->buckets.begin[b],
+                      bytes_of(lane->layout, b));
 }
 
 void release_summed(struct lane *lane)
 {
     for (uint64_t left = lane->unreleased; left; left &= left - 1) {
         const int b = __builtin_ctzll(left);
-        if (transport_reached(exec_counter(lane->exec, lane->exec->program->summed[b]),
+        if (transport_reached(account_counter(lane->clock.account, lane->program->summed[b]),
                               lane->summed_when[b]))
             release_bucket(lane, b);
     }
@@ -71,14 +69,13 @@ void release_summed(struct lane *lane)
 /* Of the buckets announced, the first that a lane may wait for; -1: none. */
 static int first_to_wait_for(const struct lane *lane)
 {
-    const struct exec *exec = lane->exec;
     const uint64_t announced = lane->unreleased;
 
     if (!announced)
         return -1;
     const int b = __builtin_ctzll(announced);
-    for (int t = lane->next_task; t < exec->program->summed[b]; t++) {
-        const struct task *task = &exec->program->tasks[t];
+    for (int t = lane->next_task; t < lane->program->summed[b]; t++) {
+        const struct task *task = &lane->program->tasks[t];
         if (task->place == PLACE_LANE_SYNC && task->bucket < b &&
             !(lane->announced >> task->bucket & 1))
             return -1;
@@ -88,20 +85,18 @@ static int first_to_wait_for(const struct lane *lane)
 
 enum status release_make_room(struct lane *lane, uint64_t begins)
 {
-    struct exec *exec = lane->exec;
-
-    if (!exec->releases || exec->topology.job_lanes != exec->topology.shards)
+    if (!lane->layout->releases || lane->topology->job_lanes != lane->topology->shards)
         return STATUS_OK;
     release_summed(lane);
-    while (bytes_of_all(exec, lane->unreleased | begins) > exec->window) {
+    while (bytes_of_all(lane->layout, lane->unreleased | begins) > lane->layout->window) {
         const int b = first_to_wait_for(lane);
         if (b < 0)
             break;
-        const int summed = exec->program->summed[b];
-        if (exec->program->tasks[summed].place == PLACE_LANE_SYNC)
+        const int summed = lane->program->summed[b];
+        if (lane->program->tasks[summed].place == PLACE_LANE_SYNC)
             TRY(lane_sync(lane, summed + 1));
-        TRY(exec_wait_until(exec, lane, summed, lane->summed_when[b],
-                            exec->account.reduce_names[b]));
+        TRY(clock_wait_until(&lane->clock, summed, lane->summed_when[b],
+                             lane->clock.account->reduce_names[b]));
         release_bucket(lane, b);
     }
     return STATUS_OK;

@@ -16,17 +16,21 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "exec/state.h"
+#include "base/trace.h"
+#include "exec/account.h"
+#include "exec/exec.h"
+#include "exec/remote.h"
+#include "exec/sums.h"
 
 /* The nodes of the tree that a row of shards makes. */
-static int nodes_of(const struct exec *exec, int64_t first, int64_t count,
+static int nodes_of(const struct exec_topology *topology, int64_t first, int64_t count,
                     struct tree_node out[2 * TREE_DEPTH])
 {
     struct tree_stack stack;
 
-    tree_stack_init(&stack, exec->topology.tree_shards);
+    tree_stack_init(&stack, topology->tree_shards);
     for (int64_t v = first; v < first + count; v++) {
-        tree_stack_push(&stack, exec->topology.tree_first + v);
+        tree_stack_push(&stack, topology->tree_first + v);
         while (tree_stack_can_add(&stack))
             tree_stack_add(&stack);
     }
@@ -34,117 +38,107 @@ static int nodes_of(const struct exec *exec, int64_t first, int64_t count,
     return stack.count;
 }
 
-enum status remote_create(struct exec *exec)
+enum status remote_create(const struct sums *sums, struct remote **out)
 {
+    const struct exec_topology *topology = sums->topology;
+    const struct exec_layout *layout = sums->layout;
     struct tree_node nodes[2 * TREE_DEPTH];
+    int64_t first, count;
     int n_parts = 0;
 
-    if (exec->layout.gathers.count > 0)
+    if (layout->gathers.count > 0)
         return FAIL(
             STATUS_USAGE,
             "--sync-batch-norm: workers with servers do not meet in the middle of a step");
-    TRY(mem_alloc(1, sizeof *exec->remote, &exec->remote));
-    struct remote *remote = exec->remote;
-    for (int i = 0; i < exec->topology.n_lanes; i++)
-        n_parts += nodes_of(exec, exec->lanes[i].first, exec->lanes[i].count, nodes);
-    remote->n_sums = nodes_of(exec, 0, exec->topology.shards, nodes);
+    TRY(mem_alloc(1, sizeof **out, out));
+    struct remote *remote = *out;
+    for (int i = 0; i < topology->n_lanes; i++) {
+        topology_lane_row(topology, topology->rank * topology->n_lanes + i, &first, &count);
+        n_parts += nodes_of(topology, first, count, nodes);
+    }
+    remote->n_sums = nodes_of(topology, 0, topology->shards, nodes);
     for (int i = 0; i < remote->n_sums; i++)
         remote->sums[i].node = nodes[i];
     remote->is_direct = n_parts == remote->n_sums;
-    for (int b = 0; b < exec->layout.buckets.count; b++) {
-        if (bucket_is_table(&exec->layout, b))
-            TRY(mem_alloc((size_t)(remote->n_sums * rows_threads(exec)),
+    for (int b = 0; b < layout->buckets.count; b++) {
+        if (bucket_is_table(layout, b))
+            TRY(mem_alloc((size_t)(remote->n_sums * rows_threads(sums)),
                           sizeof *remote->ranges[b], &remote->ranges[b]));
     }
     return STATUS_OK;
 }
 
-void remote_destroy(struct exec *exec)
+void remote_destroy(struct remote *remote)
 {
-    for (int b = 0; exec->remote && b < exec->layout.buckets.count; b++)
-        mem_free(exec->remote->ranges[b]);
-    mem_free(exec->remote);
+    for (int b = 0; remote && b < GRAPH_NODE_IN; b++)
+        mem_free(remote->ranges[b]);
+    mem_free(remote);
 }
 
-void remote_start(struct exec *exec)
+void remote_start(struct remote *remote, const struct tree_part *parts)
 {
-    struct remote *remote = exec->remote;
-
     for (int i = 0; i < remote->n_sums; i++)
-        remote->sums[i].data = remote->is_direct ? exec->memory.parts[i].data : remote->data[i];
+        remote->sums[i].data = remote->is_direct ? parts[i].data : remote->data[i];
 }
 
-int exec_sums(const struct exec *exec, const struct tree_part **out)
+void remote_sum(const struct sums *sums, size_t at, size_t count, float *scratch)
 {
-    *out = exec->remote ? exec->remote->sums : NULL;
-    return exec->remote ? exec->remote->n_sums : 0;
-}
-
-int64_t exec_tree_shards(const struct exec *exec)
-{
-    return exec->topology.tree_shards;
-}
-
-void remote_sum(struct exec *exec, size_t at, size_t count, float *scratch)
-{
-    const struct remote *remote = exec->remote;
+    const struct remote *remote = sums->remote;
 
     for (int i = 0; i < remote->n_sums; i++) {
-        const float *sum = tree_combine_node(exec->memory.parts, exec->memory.n_parts,
-                                             exec->topology.tree_shards, remote->sums[i].node,
+        const float *sum = tree_combine_node(sums->memory->parts, sums->memory->n_parts,
+                                             sums->topology->tree_shards, remote->sums[i].node,
                                              at, count, scratch);
         memcpy(remote->data[i] + at, sum, count * sizeof *sum);
     }
 }
 
-static enum status give_rows(struct exec *exec, int b)
+static enum status give_rows(const struct sums *sums, int b)
 {
-    const struct exec_remote *to = exec->config.remote;
-    const struct remote *remote = exec->remote;
+    const struct exec_remote *to = sums->config->remote;
+    const struct remote *remote = sums->remote;
     struct exec_rows lists[2 * TREE_DEPTH];
 
     for (int i = 0; i < remote->n_sums; i++)
-        lists[i] = rows_join(exec, b, i);
+        lists[i] = rows_join(sums, b, i);
     return to->give_rows(to->arg, b, lists, remote->n_sums);
 }
 
-static enum status give(struct exec *exec, int b)
+static enum status give(const struct sums *sums, int b)
 {
-    const struct exec_remote *to = exec->config.remote;
+    const struct exec_remote *to = sums->config->remote;
 
-    return bucket_is_table(&exec->layout, b) ? give_rows(exec, b) : to->give(to->arg, b);
+    return bucket_is_table(sums->layout, b) ? give_rows(sums, b) : to->give(to->arg, b);
 }
 
-enum status remote_arrive(struct lane *lane, int b)
+enum status remote_arrive(const struct sums *sums, struct lane_clock *clock, int b)
 {
-    struct exec *exec = lane->exec;
-    const uint32_t lanes = (uint32_t)exec->topology.all_lanes;
+    const uint32_t lanes = (uint32_t)sums->topology->all_lanes;
     const uint32_t came =
-        atomic_fetch_add_explicit(&exec->remote->arrived[b], 1, memory_order_acq_rel) + 1;
+        atomic_fetch_add_explicit(&sums->remote->arrived[b], 1, memory_order_acq_rel) + 1;
 
     if (came % lanes != 0)
         return STATUS_OK;
-    exec_meet(exec, "give");
-    const struct span span = lane_begin_comm(lane);
-    const enum status status = give(exec, b);
-    lane_end_comm(lane, span, "push", exec->account.bucket_names[b]);
+    account_meet(clock->account, "give");
+    const struct span span = clock_begin_comm(clock);
+    const enum status status = give(sums, b);
+    clock_end_comm(clock, span, "push", clock->account->bucket_names[b]);
     return status;
 }
 
-enum status remote_await(struct lane *lane, int b)
+enum status remote_await(const struct exec_remote *from, struct lane_clock *clock, int b)
 {
-    struct exec *exec = lane->exec;
-    const struct exec_remote *from = exec->config.remote;
+    struct exec_account *account = clock->account;
 
-    exec_meet(exec, "await");
-    const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
-    if (lane->computes)
-        overlap_leave(&exec->account.overlap, begin);
+    account_meet(account, "await");
+    const int64_t traced = trace_begin(clock->trace), begin = clock_ns();
+    if (clock->computes)
+        overlap_leave(&account->overlap, begin);
     const enum status status = from->await(from->arg, b);
     const int64_t end = clock_ns();
-    if (lane->computes)
-        overlap_enter(&exec->account.overlap, end);
-    lane->times.wait += end - begin;
-    trace_end(lane->trace, traced, TRACE_WAIT, "pull", exec->account.bucket_names[b]);
+    if (clock->computes)
+        overlap_enter(&account->overlap, end);
+    clock->times.wait += end - begin;
+    trace_end(clock->trace, traced, TRACE_WAIT, "pull", account->bucket_names[b]);
     return status;
 }

@@ -11,7 +11,8 @@
 #include "graph/graph.h"
 #include "kernel/tree.h"
 
-struct lane;
+struct lane_clock;
+struct sums;
 
 /* What of the rows that occur one thread has put together for servers. */
 struct row_range {
@@ -31,15 +32,16 @@ struct remote {
 };
 
 /* Makes what is needed to give sums to servers, when lanes have their rows. */
-MUST_CHECK enum status remote_create(struct exec *exec);
-void remote_destroy(struct exec *exec);
+MUST_CHECK enum status remote_create(const struct sums *sums, struct remote **out);
+void remote_destroy(struct remote *remote);
 /* The parts that lanes hold have their places. */
-void remote_start(struct exec *exec);
+void remote_start(struct remote *remote, const struct tree_part *parts);
 /* Puts the sums of [at, at + count) together. */
-void remote_sum(struct exec *exec, size_t at, size_t count, float *scratch);
+void remote_sum(const struct sums *sums, size_t at, size_t count, float *scratch);
 /* This lane has done what it does for bucket b; the last one gives it. */
-MUST_CHECK enum status remote_arrive(struct lane *lane, int b);
+MUST_CHECK enum status remote_arrive(const struct sums *sums, struct lane_clock *clock, int b);
 /* Waits for the bucket's parameters. */
-MUST_CHECK enum status remote_await(struct lane *lane, int b);
+MUST_CHECK enum status remote_await(const struct exec_remote *from, struct lane_clock *clock,
+                                    int b);
 
 #endif /* EXEC_REMOTE_H */

@@ -20,11 +20,11 @@
  * are a function of the lists, so that all lanes find the same; they never change a bit.
  *
  * Where the norm of all gradients must be known before an update, a lane walks twice: it keeps the sums in their
- * places of exec->memory.sum and adds up their squares (norms.c), then updates the same rows by what was kept.
+ * places of sums->memory->sum and adds up their squares (norms.c), then updates the same rows by what was kept.
  */
 #include <string.h>
 
-#include "exec/state.h"
+#include "exec/sums.h"
 #include "graph/op.h"
 #include "kernel/update.h"
 
@@ -43,42 +43,42 @@ struct list {
     const float *dy;
 };
 
-static struct list list_of(const struct exec *exec, const struct row_sum *r, int64_t shard)
+static struct list list_of(const struct sums *sums, const struct row_sum *r, int64_t shard)
 {
-    const char *record = exec->memory.records + (size_t)shard * exec->layout.record;
+    const char *record = sums->memory->records + (size_t)shard * sums->layout->record;
 
     return (struct list){ (const struct rows_pair *)(record + r->order),
                           (const int32_t *)(record + r->begin),
                           (const float *)(record + r->dy) };
 }
 
-enum status rows_find(struct exec *exec, int b)
+enum status rows_find(struct exec_layout *layout, int64_t shards, int b)
 {
-    const struct node *node = exec->layout.facts.buckets[b].sum;
-    struct row_sum *r = &exec->layout.row_sums[b];
+    const struct node *node = layout->facts.buckets[b].sum;
+    struct row_sum *r = &layout->row_sums[b];
 
     r->rows = node->attrs.rows;
     r->width = node->in[2]->shape.dim[node->in[2]->shape.rank - 1];
-    if (exec->layout.largest) {
-        const struct shape *dy = &exec->layout.largest[facts_source(node->in[2])->id];
-        r->most = shape_count(&exec->layout.largest[facts_source(node->in[0])->id]) / 2;
-        r->is_near = exec->topology.shards * shape_count(dy) <= NEAR_FLOATS;
+    if (layout->largest) {
+        const struct shape *dy = &layout->largest[facts_source(node->in[2])->id];
+        r->most = shape_count(&layout->largest[facts_source(node->in[0])->id]) / 2;
+        r->is_near = shards * shape_count(dy) <= NEAR_FLOATS;
     }
-    TRY(exec_place_factor(exec, node->in[0], b, &r->order));
-    TRY(exec_place_factor(exec, node->in[1], b, &r->begin));
-    return exec_place_factor(exec, node->in[2], b, &r->dy);
+    TRY(layout_place_factor(layout, node->in[0], b, &r->order));
+    TRY(layout_place_factor(layout, node->in[1], b, &r->begin));
+    return layout_place_factor(layout, node->in[2], b, &r->dy);
 }
 
-void rows_leave_empty(const struct lane *lane, int b)
+void rows_leave_empty(const struct exec_layout *layout, int b, char *record)
 {
-    const struct row_sum *r = &lane->exec->layout.row_sums[b];
+    const struct row_sum *r = &layout->row_sums[b];
 
-    memset(lane->bases[BASE_FACTOR] + r->begin, 0, (ROWS_BLOCKS + 1) * sizeof(int32_t));
+    memset(record + r->begin, 0, (ROWS_BLOCKS + 1) * sizeof(int32_t));
 }
 
-int64_t rows_entries(const struct exec *exec, int b, int64_t shard)
+int64_t rows_entries(const struct sums *sums, int b, int64_t shard)
 {
-    return list_of(exec, &exec->layout.row_sums[b], shard).begin[ROWS_BLOCKS];
+    return list_of(sums, &sums->layout->row_sums[b], shard).begin[ROWS_BLOCKS];
 }
 
 /* Ranges ----------------------------------------------------------------------------------- */
@@ -106,9 +106,9 @@ static int64_t rows_among(int64_t entries, int64_t ids)
 }
 
 /* What `entries` additions to rows among `ids` cost, in additions of a row. */
-static int64_t cost_of(const struct exec *exec, int64_t entries, int64_t ids)
+static int64_t cost_of(const struct sums *sums, int64_t entries, int64_t ids)
 {
-    return entries + rows_among(entries, ids) * (6 + 6 * exec->layout.n_states);
+    return entries + rows_among(entries, ids) * (6 + 6 * sums->layout->n_states);
 }
 
 static int64_t block_length(const struct row_sum *r)
@@ -117,38 +117,38 @@ static int64_t block_length(const struct row_sum *r)
 }
 
 /* How often ids of block k below `end` occur, in all shards. */
-static int64_t entries_below(const struct exec *exec, const struct row_sum *r, int64_t k,
+static int64_t entries_below(const struct sums *sums, const struct row_sum *r, int64_t k,
                              int64_t end)
 {
     int64_t entries = 0;
 
-    for (int64_t v = 0; v < exec->topology.shards; v++) {
-        const struct list list = list_of(exec, r, v);
+    for (int64_t v = 0; v < sums->topology->shards; v++) {
+        const struct list list = list_of(sums, r, v);
         entries +=
             first_from(list.pairs, list.begin[k], list.begin[k + 1], end) - list.begin[k];
     }
     return entries;
 }
 
-static int64_t entries_of(const struct exec *exec, const struct row_sum *r, int64_t k)
+static int64_t entries_of(const struct sums *sums, const struct row_sum *r, int64_t k)
 {
     int64_t entries = 0;
 
-    for (int64_t v = 0; v < exec->topology.shards; v++) {
-        const struct list list = list_of(exec, r, v);
+    for (int64_t v = 0; v < sums->topology->shards; v++) {
+        const struct list list = list_of(sums, r, v);
         entries += list.begin[k + 1] - list.begin[k];
     }
     return entries;
 }
 
 /* The largest id below which `target`, at most the cost of the whole, is not passed. */
-static int64_t cut_at(const struct exec *exec, const struct row_sum *r, int64_t target)
+static int64_t cut_at(const struct sums *sums, const struct row_sum *r, int64_t target)
 {
     const int64_t length = block_length(r);
     int64_t k = 0, spent = 0;
 
     for (; k < ROWS_BLOCKS; k++) {
-        const int64_t cost = cost_of(exec, entries_of(exec, r, k), length);
+        const int64_t cost = cost_of(sums, entries_of(sums, r, k), length);
         if (spent + cost > target)
             break;
         spent += cost;
@@ -158,8 +158,8 @@ static int64_t cut_at(const struct exec *exec, const struct row_sum *r, int64_t 
     int64_t low = k * length, high = low + length; /* low does not pass the target, high does */
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
-        const int64_t entries = entries_below(exec, r, k, middle);
-        if (spent + cost_of(exec, entries, middle - k * length) > target)
+        const int64_t entries = entries_below(sums, r, k, middle);
+        if (spent + cost_of(sums, entries, middle - k * length) > target)
             high = middle;
         else
             low = middle;
@@ -178,7 +178,7 @@ struct cursor {
 };
 
 struct work {
-    struct lane *lane;
+    const struct sum_worker *worker;
     int bucket;
     enum reduce_what what;
     const struct kernel_update_step *numbers; /* of an update */
@@ -215,14 +215,14 @@ static size_t row_floats(const struct row_sum *r)
     return (size_t)(r->width + LINE - 1) / LINE * LINE;
 }
 
-size_t rows_scratch(const struct exec *exec)
+size_t rows_scratch(const struct sums *sums)
 {
-    const size_t shards = (size_t)exec->topology.shards;
+    const size_t shards = (size_t)sums->topology->shards;
     size_t most = 0;
 
-    for (int b = 0; b < exec->layout.buckets.count; b++) {
-        if (bucket_is_table(&exec->layout, b) && row_floats(&exec->layout.row_sums[b]) > most)
-            most = row_floats(&exec->layout.row_sums[b]);
+    for (int b = 0; b < sums->layout->buckets.count; b++) {
+        if (bucket_is_table(sums->layout, b) && row_floats(&sums->layout->row_sums[b]) > most)
+            most = row_floats(&sums->layout->row_sums[b]);
     }
     return most == 0 ? 0 : TREE_DEPTH * most * sizeof(float) + shards * ROOM_BYTES;
 }
@@ -234,15 +234,15 @@ struct table {
     size_t width;
 };
 
-static struct table table_of(const struct exec *exec, int b)
+static struct table table_of(const struct sums *sums, int b)
 {
-    const size_t begin = (size_t)exec->layout.buckets.begin[b];
-    struct table table = { .vectors = { exec->memory.param + begin },
-                           .n_vectors = 1 + exec->layout.n_states,
-                           .width = (size_t)exec->layout.row_sums[b].width };
+    const size_t begin = (size_t)sums->layout->buckets.begin[b];
+    struct table table = { .vectors = { sums->memory->param + begin },
+                           .n_vectors = 1 + sums->layout->n_states,
+                           .width = (size_t)sums->layout->row_sums[b].width };
 
-    for (int i = 0; i < exec->layout.n_states; i++)
-        table.vectors[1 + i] = exec->memory.state[i] + begin;
+    for (int i = 0; i < sums->layout->n_states; i++)
+        table.vectors[1 + i] = sums->memory->state[i] + begin;
     return table;
 }
 
@@ -316,16 +316,16 @@ struct walk {
 };
 
 /* Room for a walk over so many lists at most in a thread's scratch. */
-static void walk_init(struct walk *walk, const struct exec *exec, int b, int64_t lists,
+static void walk_init(struct walk *walk, const struct sums *sums, int b, int64_t lists,
                       void *scratch)
 {
-    const struct row_sum *r = &exec->layout.row_sums[b];
+    const struct row_sum *r = &sums->layout->row_sums[b];
 
     walk->lists = 0;
     walk->sums = (struct tree_sums){ .data = scratch,
                                      .floats = row_floats(r),
                                      .width = (size_t)r->width };
-    walk->table = table_of(exec, b);
+    walk->table = table_of(sums, b);
     walk->room.cursors = (struct cursor *)(walk->sums.data + TREE_DEPTH * walk->sums.floats);
     walk->room.lists = (struct kernel_row_list *)(walk->room.cursors + lists);
     walk->room.shards = (int64_t *)(walk->room.lists + lists);
@@ -375,30 +375,30 @@ static bool walk_on(struct walk *walk, int32_t *out_id)
 }
 
 /* Updates a row of the table and of its state by its summed gradient. */
-static void update_row(const struct exec *exec, int b, const struct table *table, int32_t id,
+static void update_row(const struct sums *sums, int b, const struct table *table, int32_t id,
                        const float *gradient, const struct kernel_update_step *numbers)
 {
-    const struct bucket *update = &exec->layout.updates[b];
+    const struct bucket *update = &sums->layout->updates[b];
     const size_t at = (size_t)id * table->width;
     float *state[KERNEL_STATES] = { NULL };
 
-    for (int i = 0; i < exec->layout.n_states; i++)
+    for (int i = 0; i < sums->layout->n_states; i++)
         state[i] = table->vectors[1 + i] + at;
     update->kernel->run(table->vectors[0] + at, gradient, state, table->width, &update->attrs,
                         numbers);
 }
 
 /* Adds the ids of a span; returns how many pairs of its shards come before. */
-static int64_t walk_add_span(struct walk *walk, const struct exec *exec, int b,
+static int64_t walk_add_span(struct walk *walk, const struct sums *sums, int b,
                              const struct span_of_ids *span)
 {
-    const struct row_sum *r = &exec->layout.row_sums[b];
+    const struct row_sum *r = &sums->layout->row_sums[b];
     const int64_t length = block_length(r);
     const int64_t first = span->begin / length, last = (span->end - 1) / length;
     int64_t before = 0;
 
     for (int64_t v = span->from; v < span->to; v++) {
-        const struct list list = list_of(exec, r, v);
+        const struct list list = list_of(sums, r, v);
         const struct cursor cursor = {
             .next = list.pairs + first_from(list.pairs, list.begin[first],
                                             list.begin[first + 1], span->begin),
@@ -406,7 +406,7 @@ static int64_t walk_add_span(struct walk *walk, const struct exec *exec, int b,
                    first_from(list.pairs, list.begin[last], list.begin[last + 1], span->end),
             .dy = list.dy,
             .is_near = r->is_near,
-            .shard = exec->topology.tree_first + v,
+            .shard = sums->topology->tree_first + v,
         };
         walk_add(walk, cursor);
         before += cursor.next - list.pairs;
@@ -419,24 +419,24 @@ static int64_t walk_add_span(struct walk *walk, const struct exec *exec, int b,
 static void give_range(const struct work *work, struct span_of_ids span, int64_t thread,
                        void *scratch)
 {
-    const struct exec *exec = work->lane->exec;
-    const struct row_sum *r = &exec->layout.row_sums[work->bucket];
-    struct remote *remote = exec->remote;
+    const struct sums *sums = work->worker->sums;
+    const struct row_sum *r = &sums->layout->row_sums[work->bucket];
+    struct remote *remote = sums->remote;
 
     for (int i = 0; i < remote->n_sums; i++) {
         struct row_range *range = &remote->ranges[work->bucket][i * work->parts + thread];
         struct walk walk;
         int32_t id;
 
-        span.from = remote->sums[i].node.begin - exec->topology.tree_first;
+        span.from = remote->sums[i].node.begin - sums->topology->tree_first;
         span.to = span.from + remote->sums[i].node.length;
-        span.to = span.to < exec->topology.shards ? span.to : exec->topology.shards;
+        span.to = span.to < sums->topology->shards ? span.to : sums->topology->shards;
         *range = (struct row_range){ 0 };
         if (span.begin >= span.end)
             continue;
-        walk_init(&walk, exec, work->bucket, exec->topology.shards, scratch);
+        walk_init(&walk, sums, work->bucket, sums->topology->shards, scratch);
         walk.table.n_vectors = 0; /* nothing of it is touched */
-        range->at = walk_add_span(&walk, exec, work->bucket, &span);
+        range->at = walk_add_span(&walk, sums, work->bucket, &span);
         const int64_t at = span.from * r->most + range->at;
         struct given given = { remote->ids[work->bucket] + at,
                                remote->rows[work->bucket] + at * r->width, 0 };
@@ -447,10 +447,10 @@ static void give_range(const struct work *work, struct span_of_ids span, int64_t
 }
 
 /* Sums the rows of a walk, keeps them in the places of the table's rows, and adds up their squares. */
-static void keep_rows(const struct exec *exec, int b, struct walk *walk,
+static void keep_rows(const struct sums *sums, int b, struct walk *walk,
                       struct exact_sum *squares)
 {
-    float *kept = exec->memory.sum + exec->layout.buckets.begin[b];
+    float *kept = sums->memory->sum + sums->layout->buckets.begin[b];
     const size_t width = walk->table.width;
     int32_t id;
 
@@ -463,23 +463,23 @@ static void keep_rows(const struct exec *exec, int b, struct walk *walk,
 /* Does what is to be done with the rows of a walk; part: which range of ids it is. */
 static void work_on_walk(const struct work *work, struct walk *walk, int64_t part)
 {
-    struct exec *exec = work->lane->exec;
+    const struct sums *sums = work->worker->sums;
     const int b = work->bucket;
     const float *kept =
-        exec->memory.sum ? exec->memory.sum + exec->layout.buckets.begin[b] : NULL;
+        sums->memory->sum ? sums->memory->sum + sums->layout->buckets.begin[b] : NULL;
     int32_t id;
 
     if (work->what == SUM_AND_KEEP) {
         walk->table.n_vectors = 0; /* nothing of it is touched */
-        keep_rows(exec, b, walk,
-                  &exec->norms.rows[(size_t)b * norms_row_sums(exec) + (size_t)part]);
+        keep_rows(sums, b, walk,
+                  &sums->norms->rows[(size_t)b * norms_row_sums(sums) + (size_t)part]);
     } else if (work->what == UPDATE) {
         while (walk_next(walk, &id) > 0)
-            update_row(exec, b, &walk->table, id, kept + (size_t)id * walk->table.width,
+            update_row(sums, b, &walk->table, id, kept + (size_t)id * walk->table.width,
                        work->numbers);
     } else {
         while (walk_on(walk, &id))
-            update_row(exec, b, &walk->table, id, walk->sums.data, work->numbers);
+            update_row(sums, b, &walk->table, id, walk->sums.data, work->numbers);
     }
 }
 
@@ -487,16 +487,16 @@ static void work_on_walk(const struct work *work, struct walk *walk, int64_t par
 static void do_range(void *arg, size_t i)
 {
     const struct work *work = arg;
-    const struct exec *exec = work->lane->exec;
-    const struct row_sum *r = &exec->layout.row_sums[work->bucket];
+    const struct sums *sums = work->worker->sums;
+    const struct row_sum *r = &sums->layout->row_sums[work->bucket];
     const int64_t part = work->first + (int64_t)i;
     const struct span_of_ids span = {
-        .begin = cut_at(exec, r, work->cost * part / work->parts),
+        .begin = cut_at(sums, r, work->cost * part / work->parts),
         .end = part + 1 == work->parts ? r->rows
-                                       : cut_at(exec, r, work->cost * (part + 1) / work->parts),
-        .to = exec->topology.shards,
+                                       : cut_at(sums, r, work->cost * (part + 1) / work->parts),
+        .to = sums->topology->shards,
     };
-    void *scratch = (char *)work->lane->scratch + i * work->scratch;
+    void *scratch = (char *)work->worker->scratch + i * work->scratch;
     struct walk walk;
 
     if (work->what == SUM_AND_GIVE) {
@@ -504,72 +504,72 @@ static void do_range(void *arg, size_t i)
         return;
     }
     if (work->what == SUM_AND_KEEP) /* squares of the last step are there */
-        memset(&exec->norms.rows[(size_t)work->bucket * norms_row_sums(exec) + (size_t)part], 0,
-               sizeof *exec->norms.rows);
+        memset(&sums->norms->rows[(size_t)work->bucket * norms_row_sums(sums) + (size_t)part],
+               0, sizeof *sums->norms->rows);
     if (span.begin >= span.end)
         return;
-    walk_init(&walk, exec, work->bucket, exec->topology.shards, scratch);
-    (void)walk_add_span(&walk, exec, work->bucket, &span);
+    walk_init(&walk, sums, work->bucket, sums->topology->shards, scratch);
+    (void)walk_add_span(&walk, sums, work->bucket, &span);
     work_on_walk(work, &walk, part);
 }
 
-static void work_on_rows(struct lane *lane, int b, enum reduce_what what,
+static void work_on_rows(const struct sum_worker *worker, int b, enum reduce_what what,
                          const struct kernel_update_step *numbers)
 {
-    const struct exec *exec = lane->exec;
-    const struct row_sum *r = &exec->layout.row_sums[b];
-    const int threads = lane->pool ? pool_size(lane->pool) : 1;
-    struct work work = { .lane = lane,
+    const struct sums *sums = worker->sums;
+    const struct row_sum *r = &sums->layout->row_sums[b];
+    const int threads = worker->pool ? pool_size(worker->pool) : 1;
+    struct work work = { .worker = worker,
                          .bucket = b,
                          .what = what,
                          .numbers = numbers,
-                         .parts = (int64_t)exec->topology.all_lanes * threads,
-                         .first = (int64_t)lane->number * threads,
-                         .scratch = reduce_scratch(lane) };
+                         .parts = (int64_t)sums->topology->all_lanes * threads,
+                         .first = (int64_t)worker->number * threads,
+                         .scratch = reduce_scratch(worker) };
 
     for (int64_t k = 0; k < ROWS_BLOCKS; k++)
-        work.cost += cost_of(exec, entries_of(exec, r, k), block_length(r));
-    pool_for(lane->pool, (size_t)threads, do_range, &work);
+        work.cost += cost_of(sums, entries_of(sums, r, k), block_length(r));
+    pool_for(worker->pool, (size_t)threads, do_range, &work);
 }
 
-void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers)
+void rows_update(const struct sum_worker *worker, int b,
+                 const struct kernel_update_step *numbers)
 {
-    work_on_rows(lane, b, SUM_AND_UPDATE, numbers);
+    work_on_rows(worker, b, SUM_AND_UPDATE, numbers);
 }
 
-void rows_keep(struct lane *lane, int b)
+void rows_keep(const struct sum_worker *worker, int b)
 {
-    work_on_rows(lane, b, SUM_AND_KEEP, NULL);
+    work_on_rows(worker, b, SUM_AND_KEEP, NULL);
 }
 
-void rows_update_kept(struct lane *lane, int b, const struct kernel_update_step *numbers)
+void rows_update_kept(const struct sum_worker *worker, int b,
+                      const struct kernel_update_step *numbers)
 {
-    work_on_rows(lane, b, UPDATE, numbers);
+    work_on_rows(worker, b, UPDATE, numbers);
 }
 
 /* Servers ---------------------------------------------------------------------------------- */
 
-int rows_threads(const struct exec *exec)
+int rows_threads(const struct sums *sums)
 {
-    const struct lane *lane = exec->lanes;
-
-    return exec->topology.all_lanes * (lane->pool ? pool_size(lane->pool) : 1);
+    return sums->topology->all_lanes * sums->threads;
 }
 
-void rows_give(struct lane *lane, int b)
+void rows_give(const struct sum_worker *worker, int b)
 {
-    work_on_rows(lane, b, SUM_AND_GIVE, NULL);
+    work_on_rows(worker, b, SUM_AND_GIVE, NULL);
 }
 
-struct exec_rows rows_join(struct exec *exec, int b, int sum)
+struct exec_rows rows_join(const struct sums *sums, int b, int sum)
 {
-    const struct row_sum *r = &exec->layout.row_sums[b];
-    const int threads = rows_threads(exec);
-    const struct tree_node node = exec->remote->sums[sum].node;
-    const struct row_range *ranges = exec->remote->ranges[b] + (ptrdiff_t)sum * threads;
-    const int64_t first = (node.begin - exec->topology.tree_first) * r->most;
-    int32_t *ids = exec->remote->ids[b] + first;
-    float *rows = exec->remote->rows[b] + first * r->width;
+    const struct row_sum *r = &sums->layout->row_sums[b];
+    const int threads = rows_threads(sums);
+    const struct tree_node node = sums->remote->sums[sum].node;
+    const struct row_range *ranges = sums->remote->ranges[b] + (ptrdiff_t)sum * threads;
+    const int64_t first = (node.begin - sums->topology->tree_first) * r->most;
+    int32_t *ids = sums->remote->ids[b] + first;
+    float *rows = sums->remote->rows[b] + first * r->width;
     int64_t count = 0;
 
     for (int i = 0; i < threads; count += ranges[i++].count) {
@@ -584,23 +584,23 @@ struct exec_rows rows_join(struct exec *exec, int b, int sum)
 
 /* Rows that have an owner ------------------------------------------------------------------- */
 
-void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
+void rows_merge(const struct sum_worker *worker, int b, struct tree_node shards, int owners,
                 struct rows_packet *out)
 {
-    const struct exec *exec = lane->exec;
-    const struct row_sum *r = &exec->layout.row_sums[b];
+    const struct sums *sums = worker->sums;
+    const struct row_sum *r = &sums->layout->row_sums[b];
     const int64_t end = shards.begin + shards.length;
     const struct span_of_ids span = { .end = r->rows,
                                       .from = shards.begin,
-                                      .to = end < exec->topology.shards
+                                      .to = end < sums->topology->shards
                                                 ? end
-                                                : exec->topology.shards };
+                                                : sums->topology->shards };
     struct walk walk;
     int32_t id;
 
-    walk_init(&walk, exec, b, exec->topology.shards, lane->scratch);
+    walk_init(&walk, sums, b, sums->topology->shards, worker->scratch);
     walk.table.n_vectors = 0; /* nothing of it is touched */
-    (void)walk_add_span(&walk, exec, b, &span);
+    (void)walk_add_span(&walk, sums, b, &span);
     while (walk_on(&walk, &id)) {
         struct rows_packet *packet = &out[id % owners];
         const int64_t n = packet->count++;
@@ -609,10 +609,10 @@ void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
     }
 }
 
-static void walk_packets(struct walk *walk, const struct lane *lane, int b,
+static void walk_packets(struct walk *walk, const struct sum_worker *worker, int b,
                          const struct rows_packet *packets, int count)
 {
-    walk_init(walk, lane->exec, b, lane->exec->topology.shards, lane->scratch);
+    walk_init(walk, worker->sums, b, worker->sums->topology->shards, worker->scratch);
     for (int i = 0; i < count; i++)
         walk_add(walk, (struct cursor){ .next = packets[i].pairs,
                                         .end = packets[i].pairs + packets[i].count,
@@ -629,29 +629,30 @@ static void add_row(struct rows_packet *packet, int32_t id, const float *row, si
     memcpy(packet->rows + (size_t)n * width, row, width * sizeof *row);
 }
 
-void rows_update_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
+void rows_update_packets(const struct sum_worker *worker, int b,
+                         const struct rows_packet *packets, int count,
                          const struct kernel_update_step *numbers, struct rows_packet *out)
 {
-    const struct exec *exec = lane->exec;
+    const struct sums *sums = worker->sums;
     struct walk walk;
     int32_t id;
 
-    walk_packets(&walk, lane, b, packets, count);
+    walk_packets(&walk, worker, b, packets, count);
     const struct table *table = &walk.table;
     out->count = 0;
     while (walk_on(&walk, &id)) {
-        update_row(exec, b, table, id, walk.sums.data, numbers);
+        update_row(sums, b, table, id, walk.sums.data, numbers);
         add_row(out, id, table->vectors[0] + (size_t)id * table->width, table->width);
     }
 }
 
-void rows_sum_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
-                      struct rows_packet *out, struct exact_sum *squares)
+void rows_sum_packets(const struct sum_worker *worker, int b, const struct rows_packet *packets,
+                      int count, struct rows_packet *out, struct exact_sum *squares)
 {
     struct walk walk;
     int32_t id;
 
-    walk_packets(&walk, lane, b, packets, count);
+    walk_packets(&walk, worker, b, packets, count);
     walk.table.n_vectors = 0; /* nothing of it is touched */
     out->count = 0;
     *squares = (struct exact_sum){ .infinite = 0 };
@@ -661,16 +662,16 @@ void rows_sum_packets(struct lane *lane, int b, const struct rows_packet *packet
     }
 }
 
-void rows_update_packet(struct lane *lane, int b, const struct kernel_update_step *numbers,
-                        struct rows_packet *packet)
+void rows_update_packet(const struct sum_worker *worker, int b,
+                        const struct kernel_update_step *numbers, struct rows_packet *packet)
 {
-    const struct exec *exec = lane->exec;
-    const struct table table = table_of(exec, b);
+    const struct sums *sums = worker->sums;
+    const struct table table = table_of(sums, b);
 
     for (int64_t i = 0; i < packet->count; i++) {
         const int32_t id = packet->pairs[i].id;
         float *row = packet->rows + (size_t)i * table.width;
-        update_row(exec, b, &table, id, row, numbers);
+        update_row(sums, b, &table, id, row, numbers);
         memcpy(row, table.vectors[0] + (size_t)id * table.width, table.width * sizeof *row);
     }
 }

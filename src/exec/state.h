@@ -57,6 +57,7 @@ struct exec {
     struct exec_account account;
     struct exec_now now;
     struct norms norms;
+    struct sums sums; /* what summing and updating needs of the above */
     struct clip clip;
     struct hold hold;           /* parameters that are held in parts */
     struct program *program;    /* what this node's lanes and inter-node threads do in a step */
@@ -68,58 +69,38 @@ struct exec {
     struct lane *lanes;
     struct pool *lanes_pool; /* runs the lanes, if there are several */
     size_t arena_bytes;      /* of a lane's arena as it is now */
-    uint32_t tensor_tags;    /* of config.tensor: one a lane */
-    uint32_t beside_tag;     /* of what is told; the next is of what is added */
-    bool releases;           /* gradients give their memory back (release.c) */
-    size_t window;      /* bytes of gradients, or of parameters, that are under way at once */
-    bool columns_taken; /* the lanes' columns are newer than the flat vectors */
     uint32_t settles;
     uint32_t says; /* exec_say */
 };
-
-/* Tasks are given by their numbers in the program, which are not negative. The counter of one; what
- * it is when the task is done in a step, counted since creation. */
-static inline struct transport_counter *exec_counter(const struct exec *exec, int task)
-{
-    BUG_ON(task < 0 || exec->program->tasks[task].signal < 0);
-    return &exec->memory.counters[exec->program->tasks[task].signal];
-}
-static inline uint32_t exec_target(const struct exec *exec, int task, uint32_t step)
-{
-    return program_target(&exec->program->tasks[task], step);
-}
-static inline bool exec_task_is_done(const struct exec *exec, int task, uint32_t step)
-{
-    return transport_reached(exec_counter(exec, task), exec_target(exec, task, step));
-}
 
 /* What this rank says with its step, before it meets others; and what all have said with it, afterwards. */
 void exec_tell(struct exec *exec);
 uint32_t exec_heard(const struct exec *exec);
 
 /* For tests of faults. */
-void exec_meet(struct exec *exec, const char *point);
+static inline void exec_meet(const struct exec *exec, const char *point)
+{
+    account_meet(&exec->account, point);
+}
 /* Runs a function on every lane and gives the first failure. */
 MUST_CHECK enum status exec_on_lanes(struct exec *exec, void (*fn)(struct lane *lane));
 
 /* The plan for a shard's extents, made if it is not there yet. Not for use inside a lane. */
 MUST_CHECK enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluation);
 
-/* Are losses scaled, as a device computes in f16? */
-static inline bool exec_scales(const struct exec *exec)
+static inline struct samples exec_samples(const struct exec *exec, int64_t v)
 {
-    return exec->config.device && exec->config.device->precision == DTYPE_F16;
+    return now_samples(&exec->now, &exec->topology, v);
 }
-
-/* Must the norm of all gradients be known, or that it is finite, before anything is updated? */
-static inline bool exec_needs_norm(const struct exec *exec)
+static inline void exec_lane_row(const struct exec *exec, int lane, int64_t *first,
+                                 int64_t *count)
 {
-    return exec->layout.facts.rule.clips || exec_scales(exec);
+    topology_lane_row(&exec->topology, lane, first, count);
 }
-
-static inline bool norms_are_used(const struct exec *exec)
+static inline void exec_node_row(const struct exec *exec, int node, int64_t *first,
+                                 int64_t *count)
 {
-    return exec_needs_norm(exec) || exec->layout.facts.rule.adapts;
+    topology_node_row(&exec->topology, exec->transport, node, first, count);
 }
 
 /* Collective over config.workers: what the PLACE_HOST tasks of the program need. */
@@ -129,7 +110,5 @@ void average_destroy(struct exec *exec);
 /* lower.c: lowers the graph to this rank's program, and verifies it against those of all nodes. */
 MUST_CHECK enum status exec_make_program(struct exec *exec);
 void exec_destroy_program(struct exec *exec);
-/* An event for a task of the program that this thread ran from `begin` until now; 0: none. */
-void exec_trace_task(const struct exec *exec, struct trace_row *row, int64_t begin, int task);
 
 #endif /* EXEC_STATE_H */

@@ -17,7 +17,7 @@ enum status lane_run(struct lane *lane, const struct instruction *instruction,
         .problem = &instruction->problem,
         .scratch = lane->arena + instruction->scratch,
         .state = instruction->state,
-        .pool = lane->pool,
+        .pool = lane->worker.pool,
         .step = step,
     };
 
@@ -27,9 +27,9 @@ enum status lane_run(struct lane *lane, const struct instruction *instruction,
         call.out[i] = lane->bases[instruction->out[i].base] + instruction->out[i].offset;
     if (!instruction->kernel)
         return lane_talk(lane, &call);
-    const int64_t begin = trace_begin(lane->trace);
+    const int64_t begin = trace_begin(lane->clock.trace);
     instruction->kernel->run(&call);
-    trace_end(lane->trace, begin, TRACE_COMPUTE, instruction->node->name,
+    trace_end(lane->clock.trace, begin, TRACE_COMPUTE, instruction->node->name,
               instruction->kernel->name);
     return STATUS_OK;
 }
@@ -77,12 +77,12 @@ static bool is_alone(const struct exec *exec)
     return exec->config.part.count && !exec->config.part.with_others;
 }
 
-int64_t exec_step_weight(const struct exec *exec)
+/* What means of the step are divided by. Without labels that count all sums are zero. */
+static int64_t weight_of(const struct exec *exec, const struct batch *batch)
 {
-    const int64_t weight =
-        is_alone(exec) ? exec->now.batch->own_weight : exec->now.batch->weight;
+    const int64_t weight = is_alone(exec) ? batch->own_weight : batch->weight;
 
-    return weight > 0 ? weight : 1; /* without labels that count all sums are zero */
+    return weight > 0 ? weight : 1;
 }
 
 static struct kernel_step step_of(const struct exec *exec, int64_t v)
@@ -93,7 +93,7 @@ static struct kernel_step step_of(const struct exec *exec, int64_t v)
         .seed = exec->config.seed,
         .first_sample =
             batch->step * (uint64_t)exec->config.batch + (uint64_t)exec_samples(exec, v).begin,
-        .inv_batch = (float)(1.0 / (double)exec_step_weight(exec)),
+        .inv_batch = (float)(1.0 / (double)exec->now.weight),
     };
 }
 
@@ -182,9 +182,9 @@ static enum status run_shards(struct lane *lane)
 
 static void run_step(struct lane *lane)
 {
-    lane_begin_step(lane);
+    clock_begin_step(&lane->clock);
     lane->status = run_shards(lane);
-    lane_end_step(lane);
+    clock_end_step(&lane->clock);
 }
 
 /* Records have room for the longest sequences that the model is made for. */
@@ -240,6 +240,7 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     TRY(exec_prepare(exec, extents_of(batch, batch->samples / shards), false));
     if (batch->samples % shards)
         TRY(exec_prepare(exec, extents_of(batch, batch->samples / shards + 1), false));
+    exec->now.weight = weight_of(exec, batch);
     if (exec->device)
         return device_step(exec, batch, out);
     exec->now.batch = batch;
@@ -255,15 +256,56 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     exec->now.batch = NULL;
     TRY(status);
     hold_end(exec);
-    exec->columns_taken = exec->layout.has_columns;
+    exec->now.columns_taken = exec->layout.has_columns;
 
     /* Every lane of every rank of this node had announced its gradients, so their losses are there. */
     if (exec->topology.nodes > 1)
-        TRY(exec_wait(exec, &exec->lanes[0], exec->program->losses, "all_reduce of the loss"));
+        TRY(clock_wait(&exec->lanes[0].clock, exec->program->losses, "all_reduce of the loss"));
     const size_t slot = (size_t)(exec->now.steps % 2) * (size_t)exec->topology.shards;
     out->loss = tree_sum(exec->memory.losses + slot, exec->topology.shards);
     out->correct = tree_sum(exec->memory.corrects + slot, exec->topology.shards);
     out->heard = exec_heard(exec);
     exec->now.steps++;
     return beside_tell_step(exec, out);
+}
+
+/* Measurements ------------------------------------------------------------------------- */
+
+struct exec_times exec_times(const struct exec *exec)
+{
+    const struct times wire = net_times(exec);
+    struct exec_times total = { .wire = (double)wire.comm * 1e-9,
+                                .wire_hidden = (double)wire.hidden * 1e-9,
+                                .bytes = (double)wire.bytes };
+
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
+        const struct times *times = &exec->lanes[i].clock.times;
+        total.compute += (double)times->compute * 1e-9;
+        total.comm += (double)times->comm * 1e-9;
+        total.hidden += (double)times->hidden * 1e-9;
+        total.wait += (double)times->wait * 1e-9;
+        total.bubble += (double)times->bubble * 1e-9;
+        total.evaluate += (double)times->evaluate * 1e-9;
+        total.bytes += (double)times->bytes;
+    }
+    return total;
+}
+
+void exec_waited_for(const struct exec *exec, double *out)
+{
+    for (int r = 0; r < exec->topology.ranks; r++) {
+        out[r] = 0;
+        for (int i = 0; i < exec->topology.n_lanes; i++)
+            out[r] += (double)exec->lanes[i].clock.waited_for[r] * 1e-9;
+    }
+}
+
+void exec_reset_times(struct exec *exec)
+{
+    net_forget_times(exec);
+    for (int i = 0; i < exec->topology.n_lanes; i++) {
+        exec->lanes[i].clock.times = (struct times){ 0 };
+        for (int r = 0; r < exec->topology.ranks; r++)
+            exec->lanes[i].clock.waited_for[r] = 0;
+    }
 }

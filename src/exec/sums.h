@@ -7,11 +7,32 @@
 #define EXEC_SUMS_H
 
 #include "exec/exec.h"
+#include "exec/layout.h"
 #include "exec/norms.h"
+#include "exec/now.h"
 #include "exec/packet.h"
+#include "exec/remote.h"
+#include "exec/shared.h"
+#include "exec/topology.h"
 #include "kernel/tree.h"
 
-struct lane;
+struct pool;
+struct trace_row;
+
+/* What summing and updating needs of an executor. The pointers are constant after creation. */
+struct sums {
+    const struct exec_config *config;
+    const struct exec_topology *topology;
+    const struct exec_model *model;
+    const struct exec_layout *layout;
+    const struct exec_shared *memory;
+    const struct exec_now *now;
+    const struct norms *norms;
+    struct clip *clip;
+    struct remote *remote; /* or NULL */
+    int threads;           /* of each lane */
+    uint32_t beside_tag;   /* of what is told; the next is of what is added */
+};
 
 /* A lane's columns of such a layer's weight: k rows, `stride` apart, in memory that no other lane
  * touches. What a row has beyond its columns means nothing. */
@@ -21,76 +42,104 @@ struct columns {
     float *state[KERNEL_STATES];
 };
 
-MUST_CHECK enum status columns_create(struct lane *lane);
-void columns_destroy(struct lane *lane);
-/* Bytes of scratch that a lane needs for columns_compute. */
-size_t columns_scratch(const struct exec *exec);
-/* Computes this lane's columns of the layer of bucket b for all shards. */
-void columns_compute(struct lane *lane, int b);
-/* Puts the lanes' columns of this rank back to the flat vectors. */
-void columns_return(struct exec *exec);
+/* A thread that sums: a lane, or an inter-node thread, which works on what its caller names. */
+struct sum_worker {
+    const struct sums *sums;
+    int number;              /* of a lane, among all lanes of this node */
+    struct pool *pool;       /* threads that share its work, or NULL */
+    float *scratch;          /* reduce_scratch bytes for each of its threads */
+    struct columns *columns; /* one a bucket */
+};
 
-/* The shard that the lane is about has no samples, so gives nothing to bucket b. */
-void rows_leave_empty(const struct lane *lane, int b);
+MUST_CHECK enum status columns_create(struct sum_worker *worker);
+void columns_destroy(struct sum_worker *worker);
+/* Bytes of scratch that a lane needs for columns_compute. */
+size_t columns_scratch(const struct sums *sums);
+/* Computes this lane's columns of the layer of bucket b for all shards. */
+void columns_compute(const struct sum_worker *worker, int b, struct trace_row *trace);
+/* Puts them back to the flat vectors. */
+void columns_return(const struct sum_worker *worker);
+
+/* The shard of this record has no samples, so gives nothing to bucket b. */
+void rows_leave_empty(const struct exec_layout *layout, int b, char *record);
 /* Bytes of scratch that a thread needs for rows_update. */
-size_t rows_scratch(const struct exec *exec);
+size_t rows_scratch(const struct sums *sums);
 /* How many rows of a shard's ids there are in bucket b, those that occur twice counted twice. */
-int64_t rows_entries(const struct exec *exec, int b, int64_t shard);
+int64_t rows_entries(const struct sums *sums, int b, int64_t shard);
 /* Sums and updates this lane's range of the rows of bucket b that occur, or, where norms are needed before, keeps the
  * sums with their squares, and updates by what was kept. */
-void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers);
-void rows_keep(struct lane *lane, int b);
-void rows_update_kept(struct lane *lane, int b, const struct kernel_update_step *numbers);
-/* Sums them into exec->remote; when every lane has, rows_join closes the gaps of a sum's list. */
-void rows_give(struct lane *lane, int b);
-struct exec_rows rows_join(struct exec *exec, int b, int sum);
+void rows_update(const struct sum_worker *worker, int b,
+                 const struct kernel_update_step *numbers);
+void rows_keep(const struct sum_worker *worker, int b);
+void rows_update_kept(const struct sum_worker *worker, int b,
+                      const struct kernel_update_step *numbers);
+/* Sums them into sums->remote; when every lane has, rows_join closes the gaps of a sum's list. */
+void rows_give(const struct sum_worker *worker, int b);
+struct exec_rows rows_join(const struct sums *sums, int b, int sum);
 /* Threads of all lanes that put rows together. */
-int rows_threads(const struct exec *exec);
+int rows_threads(const struct sums *sums);
 
 /* The sums over some shards, all in memory, of the rows of bucket b that occur, added to the packet of their
  * owner: id modulo owners. */
-void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
+void rows_merge(const struct sum_worker *worker, int b, struct tree_node shards, int owners,
                 struct rows_packet *out);
 /* Adds packets of all shards along the tree and updates the table by that; gives the new rows. */
-void rows_update_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
+void rows_update_packets(const struct sum_worker *worker, int b,
+                         const struct rows_packet *packets, int count,
                          const struct kernel_update_step *numbers, struct rows_packet *out);
 /* The same in two, where norms are needed between: gives the sums, with their squares; then, of these, the new rows. */
-void rows_sum_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
-                      struct rows_packet *out, struct exact_sum *squares);
-void rows_update_packet(struct lane *lane, int b, const struct kernel_update_step *numbers,
-                        struct rows_packet *packet);
+void rows_sum_packets(const struct sum_worker *worker, int b, const struct rows_packet *packets,
+                      int count, struct rows_packet *out, struct exact_sum *squares);
+void rows_update_packet(const struct sum_worker *worker, int b,
+                        const struct kernel_update_step *numbers, struct rows_packet *packet);
 
 /* privacy.c: what config.privacy asks for. */
-MUST_CHECK enum status privacy_check(const struct exec *exec);
-/* Scales the gradients of the shard that ran last. */
-void privacy_clip(struct lane *lane, float inv_batch);
+MUST_CHECK enum status privacy_check(const struct exec_config *config,
+                                     const struct exec_topology *topology,
+                                     const struct exec_layout *layout);
+/* Scales the gradients of one shard, all buckets, to a norm of at most `most`. */
+void privacy_clip(const struct exec_layout *layout, float *gradients, double most);
 /* A copy of elements [at, at + count) of the sum with noise, in `out`, which is returned. */
-const float *privacy_noise(const struct exec *exec, int bucket, const float *sum, size_t at,
+const float *privacy_noise(const struct sums *sums, int bucket, const float *sum, size_t at,
                            size_t count, float *out);
-/* What means of the step that runs are divided by. */
-int64_t exec_step_weight(const struct exec *exec);
 
 /* Bytes of scratch that a thread needs for reduce_bucket. */
-size_t reduce_scratch(const struct lane *lane);
+size_t reduce_scratch(const struct sum_worker *worker);
 
 enum reduce_what { SUM_AND_UPDATE, SUM_AND_KEEP, SUM_AND_GIVE, DIRECT, UPDATE };
-/* Works on this lane's part of a bucket. */
-void reduce_bucket(struct lane *lane, int b, enum reduce_what what,
-                   const struct kernel_update_step *numbers);
+/* Works on this lane's part of a bucket. passing: its gradients, if they lie in the lane's arena; else
+ * NULL. */
+void reduce_bucket(const struct sum_worker *worker, int b, enum reduce_what what,
+                   float *passing, const struct kernel_update_step *numbers);
 /* What this rank reads in a step of bucket b that other ranks have written. */
-int64_t reduce_bytes(const struct exec *exec, int b);
+int64_t reduce_bytes(const struct sums *sums, int b);
 /* Stretches of bucket b. */
-int64_t reduce_stretches(const struct exec *exec, int b);
+int64_t reduce_stretches(const struct sums *sums, int b);
 /* Works on stretches [begin, end) of a bucket that has a gradient. sum: the bucket's, if it is made
  * already; else NULL. */
-void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
+void reduce_stretches_of(const struct sum_worker *worker, int b, int64_t begin, int64_t end,
                          enum reduce_what what, const float *sum,
                          const struct kernel_update_step *numbers);
 /* Makes what lies between the gradients of a bucket zero. */
-void reduce_clear_gaps(const struct exec *exec, int b, float *gradients);
+void reduce_clear_gaps(const struct sums *sums, int b, float *gradients);
 /* The factor by which gradients of this step (since creation) are scaled so that their norm is not over the limit; all
  * squares are there. Lanes and the inter-node thread may ask; where there are ranks beside it waits for them, once a
  * step. */
-MUST_CHECK enum status reduce_clip_scale(struct exec *exec, uint32_t step, float *out);
+MUST_CHECK enum status reduce_clip_scale(const struct sums *sums, uint32_t step, float *out);
+
+/* Are losses scaled, as a device computes in f16? */
+static inline bool sums_scale_losses(const struct sums *sums)
+{
+    return sums->config->device && sums->config->device->precision == DTYPE_F16;
+}
+/* Must the norm of all gradients be known, or that it is finite, before anything is updated? */
+static inline bool sums_need_norm(const struct sums *sums)
+{
+    return sums->layout->facts.rule.clips || sums_scale_losses(sums);
+}
+static inline bool norms_are_used(const struct sums *sums)
+{
+    return sums_need_norm(sums) || sums->layout->facts.rule.adapts;
+}
 
 #endif /* EXEC_SUMS_H */

@@ -6,7 +6,9 @@
  * counter. The program says which tasks there are; nothing here knows a strategy. A kind of task is
  * a row of `rows`.
  */
-#include "exec/state.h"
+#include "exec/lane.h"
+#include "exec/release.h"
+#include "exec/remote.h"
 
 /* What a lane does for a kind of task, and what a trace calls it. */
 struct sync_row {
@@ -20,39 +22,45 @@ static bool does(const struct task *task, enum task_kind kind)
     return task->does >> kind & 1;
 }
 
+/* One shard alone: a bucket's gradients pass through the arena. */
+static float *passing_gradients(const struct lane *lane, int b)
+{
+    return lane->layout->buckets.pass ? (float *)(lane->arena + lane->plan->gradients[b])
+                                      : NULL;
+}
+
 static enum status run_sum(struct lane *lane, const struct task *task)
 {
     const enum reduce_what what = does(task, TASK_PUSH)     ? SUM_AND_GIVE
                                   : does(task, TASK_UPDATE) ? SUM_AND_UPDATE
                                                             : SUM_AND_KEEP;
 
-    reduce_bucket(lane, task->bucket, what, &lane->numbers);
-    if (lane == lane->exec->lanes)
-        lane->times.bytes += reduce_bytes(lane->exec, task->bucket);
+    reduce_bucket(&lane->worker, task->bucket, what, passing_gradients(lane, task->bucket),
+                  &lane->numbers);
+    if (lane->clock.is_first)
+        lane->clock.times.bytes += reduce_bytes(lane->worker.sums, task->bucket);
     return STATUS_OK;
 }
 
 /* The norm of all gradients is known: updates are scaled by it. */
 static enum status scale_numbers(struct lane *lane)
 {
-    struct exec *exec = lane->exec;
-
-    return exec->layout.facts.rule.clips
-               ? reduce_clip_scale(exec, exec->now.steps, &lane->numbers.scale)
+    return lane->layout->facts.rule.clips
+               ? reduce_clip_scale(lane->worker.sums, lane->now->steps, &lane->numbers.scale)
                : STATUS_OK;
 }
 
 static enum status run_direction(struct lane *lane, const struct task *task)
 {
     TRY(scale_numbers(lane));
-    reduce_bucket(lane, task->bucket, DIRECT, &lane->numbers);
+    reduce_bucket(&lane->worker, task->bucket, DIRECT, NULL, &lane->numbers);
     return STATUS_OK;
 }
 
 static enum status run_update(struct lane *lane, const struct task *task)
 {
     TRY(scale_numbers(lane));
-    reduce_bucket(lane, task->bucket, UPDATE, &lane->numbers);
+    reduce_bucket(&lane->worker, task->bucket, UPDATE, NULL, &lane->numbers);
     return STATUS_OK;
 }
 
@@ -82,27 +90,27 @@ static bool is_making(const struct task *task)
 
 static enum status do_work(struct lane *lane, int number, const struct sync_row *row)
 {
-    const struct task *task = &lane->exec->program->tasks[number];
+    const struct task *task = &lane->program->tasks[number];
 
     TRY(row->run(lane, task));
     if (task->signal < 0)
         return STATUS_OK;
     if (does(task, TASK_UPDATE))
-        exec_meet(lane->exec, "done");
-    else if (number == lane->exec->program->direction_norm)
-        exec_meet(lane->exec, "directed");
+        account_meet(lane->clock.account, "done");
+    else if (number == lane->program->direction_norm)
+        account_meet(lane->clock.account, "directed");
     else if (row->point)
-        exec_meet(lane->exec, row->point);
-    lane_signal(lane, number);
+        account_meet(lane->clock.account, row->point);
+    clock_signal(&lane->clock, number);
     return STATUS_OK;
 }
 
 static enum status run_task(struct lane *lane, int number)
 {
-    struct exec *exec = lane->exec;
-    const struct task *task = &exec->program->tasks[number];
+    const struct task *task = &lane->program->tasks[number];
     const struct sync_row *row = &rows[task->kind];
-    const char *bucket = task->bucket < 0 ? NULL : exec->account.bucket_names[task->bucket];
+    const char *bucket =
+        task->bucket < 0 ? NULL : lane->clock.account->bucket_names[task->bucket];
     const char *name = task->kind == TASK_REDUCE_SCATTER && does(task, TASK_UPDATE)
                            ? "sum and update"
                            : row->name;
@@ -111,20 +119,21 @@ static enum status run_task(struct lane *lane, int number)
     if (!name)
         return do_work(lane, number, row);
     if (is_making(task)) {
-        const int64_t begin = trace_begin(lane->trace);
+        const int64_t begin = trace_begin(lane->clock.trace);
         TRY(do_work(lane, number, row));
-        trace_end(lane->trace, begin, TRACE_COMPUTE, name, bucket);
+        trace_end(lane->clock.trace, begin, TRACE_COMPUTE, name, bucket);
     } else {
-        const struct span span = lane_begin_comm(lane);
+        const struct span span = clock_begin_comm(&lane->clock);
         const enum status status = do_work(lane, number, row);
-        lane_end_comm(lane, span, name, bucket);
+        clock_end_comm(&lane->clock, span, name, bucket);
         TRY(status);
     }
-    return does(task, TASK_PUSH) ? remote_arrive(lane, task->bucket) : STATUS_OK;
+    return does(task, TASK_PUSH) ? remote_arrive(lane->worker.sums, &lane->clock, task->bucket)
+                                 : STATUS_OK;
 }
 
 /* What a lane that waits for a task is told to wait for. */
-static const char *name_of_wait(const struct exec *exec, const struct task *task,
+static const char *name_of_wait(const struct exec_account *account, const struct task *task,
                                 bool is_last_step)
 {
     if (task->gather >= 0)
@@ -138,27 +147,29 @@ static const char *name_of_wait(const struct exec *exec, const struct task *task
     if (task->kind == TASK_NORM)
         return task->note ? "all_reduce of directions' norms"
                           : "all_reduce of the gradient's norm";
-    return task->bucket < 0 ? "a barrier of lanes" : exec->account.reduce_names[task->bucket];
+    return task->bucket < 0 ? "a barrier of lanes" : account->reduce_names[task->bucket];
 }
 
 /* Waits for what a task waits for; without `must` says whether it is there. */
 static enum status await_task(struct lane *lane, const struct task *task, bool must,
                               bool *ready)
 {
-    struct exec *exec = lane->exec;
+    struct exec_account *account = lane->clock.account;
+    const struct program *program = lane->program;
 
     *ready = false;
     for (int i = 0; i < task->n_waits; i++) {
-        const struct wait *wait = &exec->program->waits[task->first_wait + i];
-        const uint32_t step = exec->now.steps - (wait->is_last_step ? 1 : 0);
-        if (wait->is_local || wait->by_medium || exec_task_is_done(exec, wait->task, step))
+        const struct wait *wait = &program->waits[task->first_wait + i];
+        const uint32_t step = lane->now->steps - (wait->is_last_step ? 1 : 0);
+        if (wait->is_local || wait->by_medium ||
+            account_task_is_done(account, wait->task, step))
             continue;
         if (!must)
             return STATUS_OK;
-        exec_meet(exec, "wait");
-        TRY(exec_wait_until(
-            exec, lane, wait->task, exec_target(exec, wait->task, step),
-            name_of_wait(exec, &exec->program->tasks[wait->task], wait->is_last_step)));
+        account_meet(account, "wait");
+        TRY(clock_wait_until(
+            &lane->clock, wait->task, account_target(account, wait->task, step),
+            name_of_wait(account, &program->tasks[wait->task], wait->is_last_step)));
     }
     *ready = true;
     return STATUS_OK;
@@ -173,7 +184,7 @@ enum status lane_await(struct lane *lane, const struct task *task)
 
 enum status lane_sync(struct lane *lane, int end)
 {
-    const struct program *program = lane->exec->program;
+    const struct program *program = lane->program;
     bool is_ready;
 
     for (; lane->next_task < program->n_tasks; lane->next_task++) {
@@ -183,9 +194,9 @@ enum status lane_sync(struct lane *lane, int end)
         TRY(await_task(lane, task, lane->next_task < end, &is_ready));
         if (!is_ready)
             return STATUS_OK;
-        const int64_t begin = trace_begin(lane->trace);
+        const int64_t begin = trace_begin(lane->clock.trace);
         TRY(run_task(lane, lane->next_task));
-        exec_trace_task(lane->exec, lane->trace, begin, lane->next_task);
+        account_trace_task(lane->clock.account, lane->clock.trace, begin, lane->next_task);
     }
     return STATUS_OK;
 }

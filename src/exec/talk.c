@@ -13,7 +13,9 @@
 
 #include <string.h>
 
-#include "exec/state.h"
+#include "exec/exec.h"
+#include "exec/lane.h"
+#include "exec/topology.h"
 #include "graph/op.h"
 
 enum { SHORT_BYTES = 8192, ALIGN = 64 };
@@ -46,7 +48,7 @@ static enum status start_all(const struct talk *talk, const struct pieces *out,
         if (out->of[r].bytes > 0)
             TRY(transport_start_send(talk->transport, r, talk->tag, out->of[r].data,
                                      out->of[r].bytes, &sends[r]));
-        talk->lane->times.bytes += (int64_t)out->of[r].bytes;
+        talk->clock->times.bytes += (int64_t)out->of[r].bytes;
     }
     return STATUS_OK;
 }
@@ -136,7 +138,7 @@ static enum status sum_in_parts(const struct talk *talk, const float *x, size_t 
 
 static bool shares_memory(const struct talk *talk)
 {
-    return talk->lane->exec->config.tensor_memory != NULL;
+    return talk->own->config->tensor_memory != NULL;
 }
 
 static bool is_short(size_t count)
@@ -386,21 +388,22 @@ size_t talk_scratch(const struct kernel_problem *problem)
 
 enum status lane_talk(struct lane *lane, const struct kernel_call *call)
 {
-    struct exec *exec = lane->exec;
+    struct transport *transport = lane->tensor.config->tensor;
     const struct talk talk = {
-        .lane = lane,
+        .own = &lane->tensor,
+        .clock = &lane->clock,
         .call = call,
-        .transport = exec->config.tensor,
-        .ranks = transport_size(exec->config.tensor),
-        .rank = transport_rank(exec->config.tensor),
-        .tag = exec->tensor_tags + (uint32_t)(lane - exec->lanes),
+        .transport = transport,
+        .ranks = transport_size(transport),
+        .rank = transport_rank(transport),
+        .tag = lane->tensor.tag,
     };
 
-    if (!lane->computes) /* an evaluation */
+    if (!lane->clock.computes) /* an evaluation */
         return row_of(call->problem)->run(&talk);
-    const struct span span = lane_begin_comm(lane);
+    const struct span span = clock_begin_comm(&lane->clock);
     const enum status status = row_of(call->problem)->run(&talk);
-    lane_end_comm(lane, span, call->problem->op, NULL);
+    clock_end_comm(&lane->clock, span, call->problem->op, NULL);
     return status;
 }
 
@@ -420,16 +423,17 @@ static bool has_talks(const struct graph *graph)
     return false;
 }
 
-static enum status compare(struct exec *exec)
+static enum status compare(const struct exec_config *config,
+                           const struct exec_topology *topology, uint32_t tag)
 {
-    struct transport *transport = exec->config.tensor;
+    struct transport *transport = config->tensor;
     const struct common own = {
-        .shards = exec->config.shards,
-        .first_shard = exec_first_shard(exec),
-        .count = exec_shard_count(exec),
-        .batch = exec->config.batch,
-        .lanes = exec->topology.n_lanes,
-        .nodes = graph_node_count(exec->config.train),
+        .shards = config->shards,
+        .first_shard = topology_own_first(topology),
+        .count = topology_own_end(topology) - topology_own_first(topology),
+        .batch = config->batch,
+        .lanes = topology->n_lanes,
+        .nodes = graph_node_count(config->train),
     };
     const int rank = transport_rank(transport);
 
@@ -437,8 +441,8 @@ static enum status compare(struct exec *exec)
         struct common theirs;
         if (r == rank)
             continue;
-        TRY(transport_send(transport, r, exec->tensor_tags, &own, sizeof own));
-        TRY(transport_receive(transport, r, exec->tensor_tags, &theirs, sizeof theirs));
+        TRY(transport_send(transport, r, tag, &own, sizeof own));
+        TRY(transport_receive(transport, r, tag, &theirs, sizeof theirs));
         if (memcmp(&own, &theirs, sizeof own) != 0)
             return FAIL(STATUS_MISMATCH,
                         "ranks that share layers differ: %lld lanes for shards %lld to %lld "
@@ -451,22 +455,23 @@ static enum status compare(struct exec *exec)
     return STATUS_OK;
 }
 
-enum status talk_create(struct exec *exec)
+enum status talk_create(const struct exec_config *config, const struct exec_topology *topology,
+                        bool adapts, uint32_t *tags)
 {
-    struct transport *transport = exec->config.tensor;
+    struct transport *transport = config->tensor;
 
     if (!transport) {
-        if (has_talks(exec->config.train) || has_talks(exec->config.eval))
+        if (has_talks(config->train) || has_talks(config->eval))
             return FAIL(STATUS_MISMATCH, "graph %s is for ranks that share layers",
-                        graph_name(exec->config.train));
+                        graph_name(config->train));
         return STATUS_OK;
     }
     if (transport_size(transport) > TALK_RANKS)
         return FAIL(STATUS_USAGE, "tp=%d: at most %d ranks share layers",
                     transport_size(transport), TALK_RANKS);
-    if (exec->layout.facts.rule.adapts)
+    if (adapts)
         return FAIL(STATUS_UNSUPPORTED, "norms of parameters that are cut are on no rank");
-    exec->tensor_tags = transport_new_tags(transport, (uint32_t)exec->topology.n_lanes);
-    transport_set_waiters(transport, exec->topology.n_lanes);
-    return compare(exec);
+    *tags = transport_new_tags(transport, (uint32_t)topology->n_lanes);
+    transport_set_waiters(transport, topology->n_lanes);
+    return compare(config, topology, *tags);
 }

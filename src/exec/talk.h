@@ -9,22 +9,37 @@
 
 #include "kernel/joint.h"
 
-struct exec;
+struct exec_config;
+struct exec_now;
+struct exec_topology;
 struct lane;
+struct lane_clock;
 
 /* Ranks that share layers, at most. */
 enum { TALK_RANKS = JOINT_RANKS };
 
+/* What a lane keeps for this. */
+struct lane_tensor {
+    const struct exec_config *config;
+    int index, lanes; /* of this rank: this one, all */
+    uint32_t tag;
+    uint32_t said; /* blocks (talk_shared.c) */
+};
+
 /* Bytes of scratch that an op between ranks needs. */
 size_t talk_scratch(const struct kernel_problem *problem);
-/* Collective over ranks that share layers: makes sure that they fit together. */
-MUST_CHECK enum status talk_create(struct exec *exec);
+/* Collective over ranks that share layers: makes sure that they fit together. Gives the tag of the first
+ * lane; others follow. */
+MUST_CHECK enum status talk_create(const struct exec_config *config,
+                                   const struct exec_topology *topology, bool adapts,
+                                   uint32_t *tags);
 /* Runs an op between ranks; call->scratch has talk_scratch bytes. */
 MUST_CHECK enum status lane_talk(struct lane *lane, const struct kernel_call *call);
 
 /* A lane that runs such an op. */
 struct talk {
-    struct lane *lane;
+    struct lane_tensor *own;
+    struct lane_clock *clock;
     const struct kernel_call *call;
     struct transport *transport;
     int ranks, rank;

@@ -12,7 +12,10 @@
  */
 #include <string.h>
 
-#include "exec/state.h"
+#include "exec/account.h"
+#include "exec/exec.h"
+#include "exec/now.h"
+#include "exec/talk.h"
 
 enum { BLOCK_FLOATS = 32 << 10 };
 
@@ -28,16 +31,15 @@ size_t exec_tensor_bytes(int lanes)
 
 static struct area *area_of(const struct talk *talk, int rank)
 {
-    struct area *areas = talk->lane->exec->config.tensor_memory;
+    struct area *areas = talk->own->config->tensor_memory;
 
-    return &areas[rank * talk->lane->exec->topology.n_lanes +
-                  (int)(talk->lane - talk->lane->exec->lanes)];
+    return &areas[rank * talk->own->lanes + talk->own->index];
 }
 
 /* Until rank r has said so many blocks; no longer than --stall-timeout, after which it is named. */
 static enum status await_rank(const struct talk *talk, int r, uint32_t number)
 {
-    const double most = talk->lane->exec->config.stall_timeout;
+    const double most = talk->own->config->stall_timeout;
     const char *op = talk->call->problem->op;
     struct transport_counter *published = &area_of(talk, r)->published;
     bool reached;
@@ -53,7 +55,7 @@ static enum status await_rank(const struct talk *talk, int r, uint32_t number)
              "rank %d has not come to %s at step %llu: the others waited for %.15g s "
              "(--stall-timeout)",
              transport_job_rank(talk->transport, r), op,
-             (unsigned long long)talk->lane->exec->now.step, most);
+             (unsigned long long)talk->clock->account->now->step, most);
     transport_abort(talk->transport, status_message());
     return status;
 }
@@ -61,7 +63,7 @@ static enum status await_rank(const struct talk *talk, int r, uint32_t number)
 /* Says a block and waits until all others have said theirs; gives the buffer that it is in. */
 static enum status say(const struct talk *talk, const float *block, size_t count, int *out)
 {
-    const uint32_t number = ++talk->lane->said;
+    const uint32_t number = ++talk->own->said;
     struct area *own = area_of(talk, talk->rank);
 
     *out = (int)(number % 2);
@@ -72,7 +74,7 @@ static enum status say(const struct talk *talk, const float *block, size_t count
         if (r == talk->rank)
             continue;
         TRY(await_rank(talk, r, number));
-        talk->lane->times.bytes += (int64_t)(count * sizeof *block);
+        talk->clock->times.bytes += (int64_t)(count * sizeof *block);
     }
     return STATUS_OK;
 }

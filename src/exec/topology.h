@@ -10,7 +10,7 @@
 
 #include "graph/graph.h"
 
-struct exec;
+struct transport;
 
 /* The ranks, lanes and shards of the job, and this rank's place among them. Constant after creation. */
 struct exec_topology {
@@ -20,8 +20,10 @@ struct exec_topology {
     int64_t first_shard;             /* what the job calls the first of them */
     int64_t tree_first, tree_shards; /* the tree calls it so, and has so many */
     int n_lanes, all_lanes;          /* of this rank, of all ranks of this node */
-    int first_lane,
-        job_lanes; /* this node's first lane among those of the job, and how many these are */
+    int first_lane;                  /* this node's first lane among those of the job */
+    int job_lanes;
+    int64_t job_shards; /* of all parts of the job */
+    int64_t *begins;    /* the first shard of each rank; one more: the end */
 };
 
 /* Parameters that this rank has, in the order of the model. */
@@ -32,14 +34,13 @@ struct exec_model {
     int total;    /* parameters and averages of that */
 };
 
-/* The samples of shard v: how many, where in the step that runs they begin. */
-struct samples {
-    int64_t begin, rows;
-};
-struct samples exec_samples(const struct exec *exec, int64_t v);
-
 /* Shards [first, first + count) of a lane of the job, and of a node. */
-void exec_lane_row(const struct exec *exec, int lane, int64_t *first, int64_t *count);
-void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count);
+void topology_lane_row(const struct exec_topology *topology, int lane, int64_t *first,
+                       int64_t *count);
+void topology_node_row(const struct exec_topology *topology, const struct transport *transport,
+                       int node, int64_t *first, int64_t *count);
+/* The first shard of this rank, as the job numbers it, and the end. */
+int64_t topology_own_first(const struct exec_topology *topology);
+int64_t topology_own_end(const struct exec_topology *topology);
 
 #endif /* EXEC_TOPOLOGY_H */
