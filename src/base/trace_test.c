@@ -46,6 +46,42 @@ static void test_events_are_kept_while_the_trace_is_on(void)
     trace_destroy(trace);
 }
 
+struct seen {
+    int count;
+    struct trace_event of[4];
+};
+
+static void see(void *arg, const struct trace_event *event)
+{
+    struct seen *seen = arg;
+
+    seen->of[seen->count++] = *event;
+}
+
+static void test_events_are_told_row_by_row(void)
+{
+    struct seen seen = { 0 };
+    struct trace *trace;
+    struct trace_row *first, *second;
+
+    CHECK_OK(trace_create(&trace));
+    CHECK_OK(trace_add_row(trace, "lane 0", 4, &first));
+    CHECK_OK(trace_add_row(trace, "net 0", 4, &second));
+    trace_switch(trace, true);
+    second->step = 3;
+    trace_end(second, trace_begin(second), TRACE_TASK, "update", "5");
+    trace_end(first, trace_begin(first), TRACE_COMPUTE, "conv1", NULL);
+    trace_end(second, trace_begin(second), TRACE_TASK, "all_gather", "6");
+    trace_each(trace, see, &seen);
+    CHECK_INT(3, seen.count);
+    CHECK_TEXT("conv1", seen.of[0].name);
+    CHECK_TEXT("update", seen.of[1].name);
+    CHECK_TEXT("6", seen.of[2].detail);
+    CHECK(seen.of[1].kind == TRACE_TASK && seen.of[1].step == 3);
+    CHECK(seen.of[1].begin <= seen.of[1].end && seen.of[1].end <= seen.of[2].end);
+    trace_destroy(trace);
+}
+
 static void test_a_trace_is_json_with_rank_row_time_and_kernel(void)
 {
     struct trace *trace;
@@ -185,6 +221,7 @@ static void test_a_row_is_printed_while_it_is_written(void)
 const struct test tests[] = {
     { .name = "events are kept while the trace is on",
       .run = test_events_are_kept_while_the_trace_is_on },
+    { .name = "events are told row by row", .run = test_events_are_told_row_by_row },
     { .name = "a trace is JSON with rank, row, time and kernel",
       .run = test_a_trace_is_json_with_rank_row_time_and_kernel },
     { .name = "a task may overlap others of its thread",

@@ -93,6 +93,27 @@ static void test_aligned_rows_hold_one_partial_sum(void)
     CHECK_INT(4, tree_buffers(8, 0, 8));
 }
 
+static void check_row(int64_t shards, int64_t first, int64_t count, int n,
+                      const struct tree_node *expected)
+{
+    struct tree_node row[2 * TREE_DEPTH];
+
+    CHECK_INT(n, tree_row(shards, first, count, row));
+    for (int i = 0; i < n; i++)
+        CHECK(row[i].begin == expected[i].begin && row[i].length == expected[i].length);
+}
+
+/* Lanes of 3, 3 and 2 shards; five ranks on nodes of 3 and 2. */
+static void test_a_row_ends_with_its_largest_subtrees(void)
+{
+    check_row(8, 0, 3, 2, (const struct tree_node[]){ { 0, 2 }, { 2, 1 } });
+    check_row(8, 3, 3, 2, (const struct tree_node[]){ { 3, 1 }, { 4, 2 } });
+    check_row(8, 6, 2, 1, (const struct tree_node[]){ { 6, 2 } });
+    check_row(5, 3, 2, 2, (const struct tree_node[]){ { 3, 1 }, { 4, 1 } });
+    check_row(7, 4, 3, 1, (const struct tree_node[]){ { 4, 4 } });
+    check_row(8, 2, 0, 0, NULL);
+}
+
 static void test_losses_are_summed_along_the_tree(void)
 {
     const float numbers[] = { 1, 2, 3, 4, 5 };
@@ -155,6 +176,8 @@ const struct test tests[] = {
       .property = test_any_cut_into_rows_gives_the_tree_sum },
     { .name = "aligned rows hold one partial sum",
       .run = test_aligned_rows_hold_one_partial_sum },
+    { .name = "a row ends with its largest subtrees",
+      .run = test_a_row_ends_with_its_largest_subtrees },
     { .name = "losses are summed along the tree",
       .run = test_losses_are_summed_along_the_tree },
     { 0 },

@@ -17,6 +17,17 @@ train_on() { # HOSTS RANKS DIR ARGUMENTS...
 }
 train() { train_on alpha,beta "$@" --threads 1; }
 
+# A step's tasks between the hosts take at least so many microseconds, by the clock of one of them.
+times() { # RANKS LEAST
+    "$work/on" alpha "$tutti" bench comm -n "$1" --hosts alpha,beta --mpirun $starter --launch-agent "$work/agent" $patient \
+        --bytes 65536 --op reduce_scatter,all_gather --json >comm.txt || complain "bench comm of $1 ranks on two hosts"
+    [ "$(grep -c "\"algorithm\": \"messages: [a-z_+]*\", \"bytes\": 65536, \"ranks\": $1, \"nodes\": 2" comm.txt)" = 2 ] &&
+        sed 's/.*"us": \([0-9]*\)[.].*/\1/' comm.txt | awk -v least="$2" '$1 + 0 < least || $1 > 1e6 { bad = 1 } END { exit bad || NR != 2 }' ||
+        complain "$kind, bench comm of $1 ranks, $2 us at least: $(cat comm.txt)"
+}
+times 2 1
+times 4 1
+
 mlp=(mlp --limit 600 --epochs 1 --batch 60 --shards 4 --seed 7)
 reference mlp-1 "${mlp[@]}"
 cnn=(cnn --limit 256 --epochs 1 --batch 64 --shards 4 --seed 7 --optimizer adamw --clip 0.5)
@@ -51,6 +62,7 @@ nothing_left "$kind"
 if lengthen_wire beta 1000; then # two milliseconds there and back
     train 4 mlp-long "${mlp[@]}"
     same "a wire of a millisecond, $kind" mlp-1 mlp-long
+    times 2 900
 else
     complain "the wire cannot be made longer: $(cat delay-beta.out)"
 fi
