@@ -154,14 +154,11 @@ static void lower_release(struct lowering *l, int b)
 
 static void lower_sum(struct lowering *l, int b)
 {
-    const bool on_net =
-        l->config->topology.nodes > 1 && !lower_is_gathered(l, b) && !l->config->gives;
-
-    if (on_net) {
+    if (l->facts[b].crosses) {
         sum_on_net(l, b);
         return;
     }
-    if (l->config->topology.nodes > 1)
+    if (l->config->topology.nodes > 1) /* its all_gather crosses nodes (check_levels) */
         gather_records(l, b);
     if (!l->config->gives || !l->config->is_direct || lower_is_gathered(l, b))
         sum_on_lanes(l, b);
@@ -171,7 +168,7 @@ static void lower_sum(struct lowering *l, int b)
 
 static bool is_on_net(const struct lowering *l, int b)
 {
-    return l->config->topology.nodes > 1 && !lower_is_gathered(l, b);
+    return l->facts[b].crosses;
 }
 
 /* The rail that a bucket's tasks belong to; ALL: every rail has its own part. */
@@ -216,22 +213,28 @@ static void lower_update(struct lowering *l, int b)
         lower_reads_all(task, MEMORY_SQUARES, 1);
     if (uses_norms(l) && l->config->topology.nodes > 1 && lanes_keep(l))
         lower_reads_all(task, MEMORY_SQUARES, 2);
+    l->program->fresh[b] = lower_number(l, task);
 }
 
-/* Updated parts go to all. In shared memory that is the wait for the update, and no more. */
+/* Updated parts go to all. In shared memory that is the wait for the update, and no more. With
+ * ZeRO-3 parts stay where they are, but messages with gradients end here. Where all read one copy,
+ * readers wait for the update itself. */
 static void lower_all_gather(struct lowering *l, int b)
 {
-    struct task *task =
-        add_update_task(l, l->facts[b].is_served ? TASK_PULL : TASK_ALL_GATHER, b);
+    const struct bucket_facts *f = &l->facts[b];
+
+    if (!f->returns && !f->is_held && !f->is_served)
+        return;
+    struct task *task = add_update_task(l, f->is_served ? TASK_PULL : TASK_ALL_GATHER, b);
 
     if (task->place == PLACE_NET) {
         task->medium = MEDIUM_MESSAGES;
-        if (is_compressed(l, b) || l->facts[b].is_held)
+        if (is_compressed(l, b) || f->is_held)
             task->note = "no bytes";
         lower_writes_own(task, MEMORY_PARAM, b, PARTITION_RAIL);
         /* It ends when the sends of gradients are over, too. */
         lower_reads_own(task, MEMORY_SENDS, b, PARTITION_RAIL);
-        lower_reads_all(task, l->facts[b].is_served ? MEMORY_RECORD : MEMORY_GRADIENT, b);
+        lower_reads_all(task, f->is_served ? MEMORY_RECORD : MEMORY_GRADIENT, b);
     }
     l->program->fresh[b] = lower_number(l, task);
 }

@@ -8,6 +8,8 @@
 /* What the graph says of a bucket. */
 struct bucket_facts {
     bool is_factored, is_rows, is_served, is_average, is_held;
+    bool crosses; /* nodes exchange parts of its sum, or rows with their owners */
+    bool returns; /* its updated parts go to all who read them: all_gather after the update */
     bool copies_input; /* samples are a factor of its gradient */
     bool has_columns;  /* each lane computes some columns of its layer */
     int first, last;   /* nodes that touch it, of those that shards run; -1: none */
@@ -47,6 +49,8 @@ bool lower_is_gathered(const struct lowering *l, int b);
 
 /* lower_read.c: fills what the graph says. */
 MUST_CHECK enum status lower_read(struct lowering *l);
+/* The graph's pull of a bucket from servers; NULL: there is none. */
+const struct node *lower_pull_of(const struct graph *graph, int bucket);
 /* Is the node one that this rank's shards run? The value behind views and gathers of parameters. */
 bool lower_is_of_shards(const struct lowering *l, const struct node *node);
 const struct value *lower_source(const struct value *value);
