@@ -53,6 +53,7 @@ static struct graph *graph_after(const struct model *model, const struct strateg
     config.optim.attrs = config.optim.optimizer->defaults;
     config.optim.attrs.max_norm = max_norm;
     config.zero = strategy->zero;
+    config.bound = 3;
     config.factors =
         max_norm == 0 && !serves(strategy) && config.zero == 0; /* of some layers */
     if (is_divided)

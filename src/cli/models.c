@@ -371,22 +371,72 @@ const struct command command_models = {
     .help = help,
 };
 
+/* A list of passes, in lines of some 100 columns. like: a list with the same beginning, which is
+ * left out; NULL: none. */
+static void print_passes(const char *title, const struct pass *const *passes,
+                         const struct pass *const *like)
+{
+    enum { COLUMNS = 100 };
+    size_t column = (size_t)printf("%14s:", title);
+
+    if (like && *passes == *like) {
+        while (*passes && *passes == *like)
+            passes++, like++;
+        column += (size_t)printf(" ...");
+    }
+    for (; *passes; passes++) {
+        if (column + strlen((*passes)->name) >= COLUMNS)
+            column = (size_t)printf("\n%15s", "") - 1;
+        column += (size_t)printf(" %s", (*passes)->name);
+    }
+    puts("");
+}
+
+static void print_strategy(const struct strategy *s)
+{
+    printf("%-11s %-11s %-11s %-10s %s\n", s->name, s->split, s->sync, s->meet, s->summary);
+    printf("%14s: %s\n", "known as", s->known_as);
+    print_passes("passes", s->passes, NULL);
+    if (s->apart && s->apart != s->passes)
+        print_passes("with --flat", s->apart, s->passes);
+    if (s->sharded && s->sharded != s->passes)
+        print_passes("with zero=1..3", s->sharded, s->passes);
+    if (s->served)
+        print_passes("with ps:S", s->served, s->passes);
+}
+
+/* Is it in the list of a strategy before number s? */
+static bool is_told(const struct pass *pass, int s)
+{
+    for (int before = 0; before < s; before++) {
+        if (strategy_has_pass(strategy_table[before], pass))
+            return true;
+    }
+    return false;
+}
+
+static void print_summaries(void)
+{
+    printf("\n%-11s %s\n", "pass", "what it does");
+    for (int s = 0; strategy_table[s]; s++) {
+        for (int p = 0; strategy_table[s]->passes[p]; p++) {
+            const struct pass *pass = strategy_table[s]->passes[p];
+            if (!is_told(pass, s))
+                printf("%-11s %s\n", pass->name, pass->summary);
+        }
+    }
+}
+
 static enum status run_strategies(const struct args *args)
 {
     struct parse parse = { .args = args };
 
     TRY(cli_parse(&parse));
-    printf("%-11s %-11s %-10s %-10s %s\n", "strategy", "split", "sync", "meet", "what it is");
-    for (int i = 0; strategy_table[i]; i++) {
-        const struct strategy *s = strategy_table[i];
-        printf("%-11s %-11s %-10s %-10s %s\n%45s known as %s\n", s->name, s->split, s->sync,
-               s->meet, s->summary, "", s->known_as);
-        printf("%45s passes:", "");
-        for (int p = 0; s->passes[p]; p++)
-            printf(" %s", s->passes[p]->name);
-        printf("\n");
-    }
+    printf("%-11s %-11s %-11s %-10s %s\n", "strategy", "split", "sync", "meet", "what it is");
+    for (int i = 0; strategy_table[i]; i++)
+        print_strategy(strategy_table[i]);
     puts("auto        picks the one that tutti plan MODEL -n RANKS predicts to be the fastest");
+    print_summaries();
     puts("\ntutti graph MODEL --strategy NAME draws what a strategy makes of a model.");
     return STATUS_OK;
 }

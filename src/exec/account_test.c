@@ -54,8 +54,10 @@ static void make_job(struct job *job)
     shape.classes = CLASSES;
     shape.batch = BATCH;
     CHECK_OK(model_build(model, &shape, &job->train));
-    CHECK_OK(pass_run(job->train, strategy_find(job->ranks > 1 ? "mirrored" : "single")->passes,
-                      &config, NULL));
+    const char *strategy = job->nodes > 1   ? "multiworker"
+                           : job->ranks > 1 ? "mirrored"
+                                            : "single";
+    CHECK_OK(pass_run(job->train, strategy_find(strategy)->passes, &config, NULL));
     CHECK_OK(kernel_choices_load(NULL, &job->choices));
 }
 

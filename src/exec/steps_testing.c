@@ -71,7 +71,10 @@ void job_make(const struct setup *setup, struct job *job)
                                   .sync_norm = setup->sync_norm,
                                   .zero = setup->zero };
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
-    const char *strategy = setup->ranks == 1 ? "single" : setup->zero > 0 ? "zero" : "mirrored";
+    const char *strategy = setup->ranks == 1  ? "single"
+                           : setup->zero > 0  ? "zero"
+                           : setup->nodes > 1 ? "multiworker"
+                                              : "mirrored";
 
     *job = (struct job){ .setup = setup };
     job->optim.optimizer = optim_find(setup->optimizer);

@@ -142,8 +142,10 @@ static const char *name_of_wait(const struct exec_account *account, const struct
         return "all_gather of samples";
     if (task->kind == TASK_COLUMNS)
         return "all_gather of a layer's columns";
-    if (is_last_step && task->bucket >= 0)
-        return "all_gather of parameters";
+    if (is_last_step && task->bucket >= 0) /* all read one copy, or get the parts of others */
+        return task->place == PLACE_LANE_SYNC && !does(task, TASK_ALL_GATHER)
+                   ? "update of parameters"
+                   : "all_gather of parameters";
     if (task->kind == TASK_NORM)
         return task->note ? "all_reduce of directions' norms"
                           : "all_reduce of the gradient's norm";

@@ -94,7 +94,7 @@ static enum status make_graph(const struct job *job, int index, bool training,
         .tensor = { .count = axes.tp, .index = index, .sequence = setup->sequence },
         .optim = job->optim,
     };
-    const char *name = axes.dp == 1 ? "single" : setup->zero > 0 ? "zero" : "mirrored";
+    const char *name = axes.dp == 1 ? "tensor" : "hybrid";
 
     TRY(build(setup, training, out));
     const enum status status =

@@ -73,6 +73,12 @@ void graph_print_attrs(const struct node *node, struct strbuf *out)
         strbuf_printf(out, " %s=%d", node->op == &op_send ? "to" : "from", a->peer);
     if (a->once)
         strbuf_add(out, " once");
+    if (a->between_nodes)
+        strbuf_add(out, " levels=within_node,between_nodes");
+    if (a->when == WHEN_BOUNDED)
+        strbuf_printf(out, " when=bounded:%d", a->bound);
+    else if (a->when != WHEN_UNSTATED)
+        strbuf_printf(out, " when=%s", attr_when_name(a->when));
     if (a->slice.count)
         strbuf_printf(out, " slice=%d/%d", a->slice.index, a->slice.count);
     if (a->by_sample)

@@ -12,7 +12,10 @@
  * A gradient that is made from its factors is not reduced at all: the factors go to every rank, and
  * each makes the whole sum of its part: all_gather, all_gather -> factor_sum -> update -> all_gather. So do
  * the sorted ids and dy of a gradient that has rows, to row_sum; or else, where the rows are served
- * (place.c), each rank's sum goes to those who own the rows: row_sum -> push -> update -> pull.
+ * (parallax.c), each rank's sum goes to those who own the rows: row_sum -> push -> update -> pull.
+ *
+ * Pass central is for ranks of one machine that read one copy of the parameters in place. Updated
+ * parts stay where they are, so there is no last all_gather: readers wait for the update itself.
  */
 #include <stdio.h>
 
@@ -40,7 +43,18 @@ static bool is_pushed(const struct node *update)
     return false;
 }
 
-static enum status run_mirror(struct graph *graph, const struct pass_config *config)
+/* The updated part of a bucket goes to every rank; rows go to those who asked their owners. */
+static struct node *share(struct graph *graph, const struct node *update)
+{
+    const int b = update->attrs.bucket;
+
+    graph_set_phase(graph, PHASE_UPDATE);
+    return is_pushed(update) ? make(graph, &op_pull, update->out[0], "pull", b)
+                             : make(graph, &op_all_gather, update->out[0], "all", b);
+}
+
+/* has_copies: each rank has a copy of the parameters, so that updated parts go to all. */
+static enum status meet(struct graph *graph, const struct pass_config *config, bool has_copies)
 {
     const int n_before = graph_node_count(graph);
     struct node **order = graph_alloc(graph, 4 * (size_t)n_before + 1, sizeof(struct node *));
@@ -87,10 +101,7 @@ static enum status run_mirror(struct graph *graph, const struct pass_config *con
             graph_replace(graph, sum, more->out[0]);
             more->in[0] = sum;
         } else if (node->op == config->optim.optimizer->op || node->op == &op_average_update) {
-            graph_set_phase(graph, PHASE_UPDATE);
-            more = is_pushed(node)
-                       ? make(graph, &op_pull, node->out[0], "pull", node->attrs.bucket)
-                       : make(graph, &op_all_gather, node->out[0], "all", node->attrs.bucket);
+            more = has_copies ? share(graph, node) : NULL;
         }
         TRY(graph_status(graph));
         if (more)
@@ -99,8 +110,24 @@ static enum status run_mirror(struct graph *graph, const struct pass_config *con
     return graph_set_order(graph, order, count);
 }
 
+static enum status run_mirror(struct graph *graph, const struct pass_config *config)
+{
+    return meet(graph, config, true);
+}
+
+static enum status run_central(struct graph *graph, const struct pass_config *config)
+{
+    return meet(graph, config, false);
+}
+
 const struct pass pass_mirror = {
     .name = "mirror",
     .summary = "let the ranks' sums meet, update in parts, share the parts",
     .run = run_mirror,
+};
+
+const struct pass pass_central = {
+    .name = "central",
+    .summary = "let the ranks' sums meet, update in parts the one copy that all read",
+    .run = run_central,
 };

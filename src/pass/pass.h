@@ -106,6 +106,7 @@ struct pass_config {
     float mu;
     struct optim_config optim;
     enum pass_neighbors neighbors; /* of gossip */
+    int bound;                     /* of pass bounded: steps, from 1 on */
 
     struct pass_pipeline pipeline;
 
@@ -125,8 +126,9 @@ struct pass {
 
 extern const struct pass pass_tensor, pass_fuse, pass_sync_norm, pass_autodiff, pass_join,
     pass_inward, pass_delay, pass_recompute, pass_bucket, pass_split_batch, pass_update,
-    pass_mirror, pass_zero, pass_serve, pass_average, pass_gossip, pass_elastic, pass_parallax,
-    pass_cut, pass_stage, pass_anchor;
+    pass_mirror, pass_central, pass_zero, pass_hierarchy, pass_serve, pass_step, pass_async,
+    pass_bounded, pass_average, pass_gossip, pass_elastic, pass_parallax, pass_cut, pass_stage,
+    pass_anchor;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

@@ -69,6 +69,56 @@ static void test_mirroring_adds_collectives_and_nothing_else(void)
     graph_destroy(mirrored);
 }
 
+/* All readers have the one copy: what was updated in parts goes nowhere. */
+static void test_one_copy_is_mirrored_without_the_last_gather(void)
+{
+    struct graph *mirrored = pass_testing_graph("resnet18", "mirrored", 2, 0);
+    struct graph *graph = pass_testing_graph("resnet18", "central", 2, 0);
+    const int buckets = pass_bucket_count(graph);
+
+    CHECK_INT(buckets, pass_testing_count(graph, &op_reduce_scatter));
+    CHECK_INT(2, pass_testing_count(graph, &op_all_reduce));
+    CHECK_INT(0, pass_testing_count(graph, &op_all_gather));
+    CHECK_INT(buckets, pass_testing_count(mirrored, &op_all_gather));
+    CHECK_INT(graph_node_count(mirrored) - buckets, graph_node_count(graph));
+    graph_destroy(mirrored);
+    graph_destroy(graph);
+}
+
+/* Gathers of factors and of sparse rows cross nodes; what each node makes of them stays there. */
+static void check_levels(const struct graph *graph)
+{
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        const struct node *before = node->n_in ? node->in[0]->maker : NULL;
+        const bool is_late = node->op == &op_all_gather && node->phase == PHASE_UPDATE;
+        const struct op *sum = is_late ? before->in[1]->maker->op : NULL;
+        const bool is_exchange = node->op == &op_reduce_scatter || node->op == &op_all_reduce ||
+                                 node->op == &op_all_gather || node->op == &op_shard_gather;
+        CHECK(node->attrs.between_nodes ==
+              (is_exchange && sum != &op_factor_sum && sum != &op_row_sum));
+    }
+}
+
+static void test_exchanges_between_nodes_are_a_level(void)
+{
+    static const char *const models[] = { "mlp", "nbow", "vgg11_bn" };
+
+    for (int m = 0; m < 3; m++) {
+        struct pass_config config = pass_testing_config(4, 0);
+        config.factors = true;
+        config.sync_norm = m == 2;
+        struct graph *graph = pass_testing_graph_with(models[m], "multiworker", &config);
+        struct graph *mirrored = pass_testing_graph_with(models[m], "mirrored", &config);
+        check_levels(graph);
+        CHECK_INT(graph_node_count(mirrored), graph_node_count(graph));
+        for (int n = 0; n < graph_node_count(mirrored); n++)
+            CHECK(!graph_node(mirrored, n)->attrs.between_nodes);
+        graph_destroy(mirrored);
+        graph_destroy(graph);
+    }
+}
+
 static void test_workers_that_train_alone_meet_after_updates(void)
 {
     struct graph *single = pass_testing_graph("resnet18", "single", 1, 0);
@@ -155,6 +205,34 @@ static void test_serving_puts_updates_between_push_and_pull(void)
     CHECK_INT(1, rows);
     graph_destroy(single);
     graph_destroy(graph);
+}
+
+/* Of every push and pull. */
+static void check_synchrony(const char *strategy, enum attr_when applied,
+                            enum attr_when answered, int bound)
+{
+    struct pass_config config = pass_testing_config(2, 0);
+
+    config.bound = 4;
+    struct graph *graph = pass_testing_graph_with("nbow", strategy, &config);
+    CHECK(pass_testing_count(graph, &op_push) > 1);
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_push)
+            CHECK(node->attrs.when == applied && node->attrs.bound == 0);
+        else if (node->op == &op_pull)
+            CHECK(node->attrs.when == answered && node->attrs.bound == bound);
+        else
+            CHECK(node->attrs.when == WHEN_UNSTATED);
+    }
+    graph_destroy(graph);
+}
+
+static void test_pushes_and_pulls_state_the_degree_of_synchrony(void)
+{
+    check_synchrony("ps", WHEN_STEP, WHEN_STEP, 0);
+    check_synchrony("asgd", WHEN_AT_ONCE, WHEN_AT_ONCE, 0);
+    check_synchrony("ssp", WHEN_AT_ONCE, WHEN_BOUNDED, 4);
 }
 
 static void test_serving_refuses_what_needs_whole_parameters(void)
@@ -483,6 +561,12 @@ const struct test tests[] = {
       .run = test_a_single_step_has_one_update_a_bucket },
     { .name = "mirroring adds collectives and nothing else",
       .run = test_mirroring_adds_collectives_and_nothing_else },
+    { .name = "one copy is mirrored without the last gather",
+      .run = test_one_copy_is_mirrored_without_the_last_gather },
+    { .name = "exchanges between nodes are a level",
+      .run = test_exchanges_between_nodes_are_a_level },
+    { .name = "pushes and pulls state the degree of synchrony",
+      .run = test_pushes_and_pulls_state_the_degree_of_synchrony },
     { .name = "serving puts updates between push and pull",
       .run = test_serving_puts_updates_between_push_and_pull },
     { .name = "serving refuses what needs whole parameters",

@@ -7,7 +7,7 @@
  *
  * and likewise with row_sum. What lies between push and pull runs on the servers, each of which has
  * slices of every bucket's parameters and state; whether it waits for all workers' pushes or takes
- * each by itself is its policy, not the graph's. The loss is the worker's own.
+ * each by itself a pass after this one states (synchrony.c). The loss is the worker's own.
  *
  * clip_norm reads what was pushed: servers tell each other the squares of what they have summed (ps/clip.c). Norms
  * of whole parameters no server has, so what needs them is refused; factors of gradients go to no server

@@ -36,7 +36,7 @@ static enum status make(const struct setup *setup, struct graph **out)
         CHECK_OK(model_set_option(model, &config, "width", 48));
     }
     CHECK_OK(model_build(model, &config, out));
-    return pass_run(*out, strategy_find("single")->passes, &passes, NULL);
+    return pass_run(*out, strategy_find("tensor")->passes, &passes, NULL);
 }
 
 /* Nodes of an op in a phase that move activations: values of sequences or images. */

@@ -8,98 +8,74 @@
 
 #include "pass/axes.h"
 
-static const struct pass *const single_passes[] = {
-    &pass_tensor,    /* layers that ranks share, if asked, while ops are simple */
-    &pass_fuse,      /* before autodiff, so that fused ops are differentiated as one */
-    &pass_sync_norm, /* statistics of all shards, if asked: they must be differentiated as such */
-    &pass_autodiff,    /* gradients of what is left */
-    &pass_join,        /* activations' to the products before, where a device has that */
-    &pass_inward,      /* how filters lie there */
-    &pass_delay,       /* as late as memory gains by it */
-    &pass_recompute,   /* what backward need not find, if asked */
-    &pass_bucket,      /* they get their places in flat ranges */
-    &pass_split_batch, /* one shard's graph, and the sums over shards */
-    &pass_update,      /* the whole step for one device */
-    &pass_anchor,      /* drawn to where it began, if asked */
-    NULL,
-};
+/* Shared by the lists below, read top to bottom. */
+#define GRADIENTS                                                                              \
+    &pass_autodiff,     /* gradients of ops as they are fused */                               \
+        &pass_join,     /* activations' to the products before, where a device has that */     \
+        &pass_inward,   /* how filters lie there */                                            \
+        &pass_delay,    /* as late as memory gains by it */                                    \
+        &pass_recompute /* activations that backward makes again, if asked */
+#define UPDATE                                                                                 \
+    &pass_bucket,          /* gradients get their places in flat ranges */                     \
+        &pass_split_batch, /* one shard's graph, and the sums over shards */                   \
+        &pass_update       /* the whole step for one device */
 
-static const struct pass
-    *const local_passes[] = {
-        &pass_fuse,   &pass_autodiff,  &pass_join,   &pass_inward,
-        &pass_delay,  &pass_recompute, &pass_bucket, &pass_split_batch,
-        &pass_update, &pass_average, /* a worker's own step, and where it meets others */
-        NULL,
-    };
+/* Workers with steps of their own: what they fuse is differentiated as one op. */
+#define WORKER &pass_fuse, GRADIENTS, UPDATE
+/* All shards are in step, so statistics may be of all of them: they are differentiated as such. */
+#define IN_STEP &pass_fuse, &pass_sync_norm, GRADIENTS, UPDATE
 
-static const struct pass
-    *const gossip_passes[] = {
-        &pass_fuse,   &pass_autodiff,  &pass_join,   &pass_inward,
-        &pass_delay,  &pass_recompute, &pass_bucket, &pass_split_batch,
-        &pass_update, &pass_gossip, /* a worker's own step, then an average with its neighbors */
-        NULL,
-    };
+static const struct pass *const single_passes[] = { IN_STEP,
+                                                    &pass_anchor, /* FedProx, SCAFFOLD */
+                                                    NULL };
 
-static const struct pass *const mirrored_passes[] = {
-    &pass_tensor, &pass_fuse,   &pass_sync_norm, &pass_autodiff, &pass_join,
-    &pass_inward, &pass_delay,  &pass_recompute, &pass_bucket,   &pass_split_batch,
-    &pass_update, &pass_mirror, /* a whole step for one device becomes each rank's */
-    NULL,
-};
+/* Layers that ranks share are divided while ops are simple. */
+static const struct pass *const tensor_passes[] = { &pass_tensor, IN_STEP, NULL };
+
+static const struct pass *const mirrored_passes[] = { IN_STEP, &pass_mirror, NULL };
+
+static const struct pass *const multiworker_passes[] = { IN_STEP, &pass_mirror, &pass_hierarchy,
+                                                         NULL };
 
 static const struct pass *const zero_passes[] = {
-    &pass_tensor, &pass_fuse,   &pass_sync_norm, &pass_autodiff, &pass_join,
-    &pass_inward, &pass_delay,  &pass_recompute, &pass_bucket,   &pass_split_batch,
-    &pass_update, &pass_mirror, &pass_zero, /* last: parameters in parts, with zero=3 */
-    NULL,
+    IN_STEP,         &pass_mirror, &pass_zero, /* parameters in parts, with zero=3 */
+    &pass_hierarchy, NULL,
 };
 
-static const struct pass
-    *const elastic_passes[] = {
-        &pass_fuse,   &pass_autodiff,  &pass_join,   &pass_inward,
-        &pass_delay,  &pass_recompute, &pass_bucket, &pass_split_batch,
-        &pass_update, &pass_elastic, /* a worker's own step, and where it meets the center */
-        NULL,
-    };
-
-static const struct pass
-    *const served_passes[] = {
-        &pass_fuse,   &pass_autodiff,  &pass_join,   &pass_inward,
-        &pass_delay,  &pass_recompute, &pass_bucket, &pass_split_batch,
-        &pass_update, &pass_serve, /* last: it gives the update of a whole step to servers */
-        NULL,
-    };
-
-/* A pipeline's step; every rank has the whole graph, in which nodes belong to stages. */
-static const struct pass *const staged_passes[] = {
-    &pass_tensor,      &pass_fuse,   &pass_cut, /* before autodiff: backward nodes belong to the stage of what they differentiate */
-    &pass_autodiff,    &pass_join,   &pass_inward, &pass_delay,
-    &pass_recompute,   &pass_stage, /* what goes from stage to stage */
-    &pass_bucket,                   /* of this rank's stage alone, as is all below */
-    &pass_split_batch, &pass_update, NULL,
-};
-
-static const struct pass
-    *const staged_mirrored_passes[] = {
-        &pass_tensor,   &pass_fuse,        &pass_sync_norm, &pass_cut,       &pass_autodiff,
-        &pass_join,     &pass_inward,      &pass_delay,     &pass_recompute, &pass_stage,
-        &pass_parallax, /* if copies meet so */
-        &pass_bucket,   &pass_split_batch, &pass_update,    &pass_mirror,    &pass_zero,
-        NULL,
-    };
-
-static const struct pass *const staged_served_passes[] = {
-    &pass_tensor, &pass_fuse,      &pass_cut,   &pass_autodiff, &pass_join,        &pass_inward,
-    &pass_delay,  &pass_recompute, &pass_stage, &pass_bucket,   &pass_split_batch, &pass_update,
-    &pass_serve, /* servers have each stage's and slice's */
-    NULL,
-};
+static const struct pass *const central_passes[] = { IN_STEP, &pass_central, NULL };
 
 static const struct pass *const parallax_passes[] = {
-    &pass_fuse,   &pass_sync_norm,   &pass_autodiff, &pass_join,   &pass_inward,
-    &pass_delay,  &pass_recompute,   &pass_parallax, /* before buckets: what has rows has a bucket of its own */
-    &pass_bucket, &pass_split_batch, &pass_update,   &pass_mirror, NULL,
+    &pass_fuse,     &pass_sync_norm, GRADIENTS,
+    &pass_parallax, /* before buckets: sparse gradients have buckets of their own */
+    UPDATE,         &pass_mirror,    &pass_hierarchy,
+    NULL,
 };
+
+static const struct pass *const ps_passes[] = { WORKER, &pass_serve, &pass_step, NULL };
+static const struct pass *const asgd_passes[] = { WORKER, &pass_serve, &pass_async, NULL };
+static const struct pass *const ssp_passes[] = { WORKER, &pass_serve, &pass_bounded, NULL };
+
+static const struct pass *const elastic_passes[] = { WORKER, &pass_elastic, NULL };
+static const struct pass *const local_passes[] = { WORKER, &pass_average, NULL };
+static const struct pass *const gossip_passes[] = { WORKER, &pass_gossip, NULL };
+
+/* A pipeline's step. Every rank has the whole graph, whose nodes belong to stages. cut runs before
+ * autodiff, so that backward nodes belong to the stage of what they differentiate. Buckets and all
+ * after them are of this rank's stage alone. */
+static const struct pass *const staged_passes[] = { &pass_fuse,  &pass_cut, GRADIENTS,
+                                                    &pass_stage, UPDATE,    NULL };
+
+static const struct pass *const staged_mirrored_passes[] = {
+    &pass_tensor,   &pass_fuse, &pass_sync_norm, &pass_cut,  GRADIENTS,       &pass_stage,
+    &pass_parallax, UPDATE,     &pass_mirror,    &pass_zero, &pass_hierarchy, NULL,
+};
+
+/* Servers have each stage's and slice's. */
+static const struct pass *const staged_served_passes[] = {
+    &pass_tensor, &pass_fuse,  &pass_cut,  GRADIENTS, &pass_stage,
+    UPDATE,       &pass_serve, &pass_step, NULL,
+};
+
 #define SYNC(kind) (1U << SYNC_##kind)
 #define MEET(kind) (1U << MEET_##kind)
 
@@ -126,6 +102,7 @@ static const struct strategy mirrored = {
     .meets = MEET(ALLREDUCE),
     .many_ranks = true,
     .passes = mirrored_passes,
+    .apart = multiworker_passes,
     .sharded = zero_passes,
 };
 
@@ -140,7 +117,7 @@ static const struct strategy multiworker = {
     .meets = MEET(ALLREDUCE),
     .many_ranks = true,
     .many_nodes = true,
-    .passes = mirrored_passes,
+    .passes = multiworker_passes,
     .sharded = zero_passes,
 };
 
@@ -172,8 +149,8 @@ static const struct strategy central = {
     .syncs = SYNC(STEP),
     .meets = MEET(CENTRAL),
     .many_ranks = true,
-    .passes = mirrored_passes,
-    .sharded = zero_passes,
+    .passes = central_passes,
+    .sharded = central_passes, /* machines hold parts, and there is one */
 };
 
 static const struct strategy parallax = {
@@ -202,7 +179,7 @@ static const struct strategy ps = {
     .meets = MEET(PS),
     .many_ranks = true,
     .many_nodes = true,
-    .passes = served_passes,
+    .passes = ps_passes,
 };
 
 static const struct strategy asgd = {
@@ -216,7 +193,7 @@ static const struct strategy asgd = {
     .meets = MEET(PS),
     .many_ranks = true,
     .many_nodes = true,
-    .passes = served_passes,
+    .passes = asgd_passes,
 };
 
 static const struct strategy ssp = {
@@ -230,7 +207,7 @@ static const struct strategy ssp = {
     .meets = MEET(PS),
     .many_ranks = true,
     .many_nodes = true,
-    .passes = served_passes,
+    .passes = ssp_passes,
 };
 
 static const struct strategy easgd = {
@@ -302,7 +279,7 @@ static const struct strategy tensor = {
     .meets = MEET(NONE),
     .many_ranks = true,
     .many_nodes = true,
-    .passes = single_passes,
+    .passes = tensor_passes,
 };
 
 static const struct strategy hybrid = {
@@ -337,12 +314,29 @@ const struct strategy *strategy_find(const char *name)
     return NULL;
 }
 
-const struct pass *const *strategy_passes(const struct strategy *strategy,
-                                          const struct axes *axes)
+/* Of workers with servers; NULL: each strategy has its own. */
+static const struct pass *const *served_passes(const struct strategy *strategy,
+                                               const struct axes *axes)
 {
-    return strategy->served && axes->meet == MEET_PS ? strategy->served
-           : axes->zero > 0                          ? strategy->sharded
-                                                     : strategy->passes;
+    if (axes->meet != MEET_PS || axes->sync == SYNC_ELASTIC)
+        return NULL;
+    if (strategy->served)
+        return strategy->served;
+    if (axes->sync == SYNC_ASYNC)
+        return asgd_passes;
+    /* With bound 0 nobody begins a step before all have ended the last. */
+    return axes->sync == SYNC_BOUNDED && axes->bound > 0 ? ssp_passes : ps_passes;
+}
+
+const struct pass *const *strategy_passes(const struct strategy *strategy,
+                                          const struct axes *axes, bool apart)
+{
+    const struct pass *const *served = served_passes(strategy, axes);
+
+    return served                     ? served
+           : axes->zero > 0           ? strategy->sharded
+           : apart && strategy->apart ? strategy->apart
+                                      : strategy->passes;
 }
 
 bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass)

@@ -68,6 +68,8 @@ struct strategy {
     bool many_nodes;       /* and on more than one machine */
     const struct pass *const *passes; /* ended by NULL */
     const struct pass *const
+        *apart; /* where each rank counts as a node, if that is another list; or NULL */
+    const struct pass *const
         *served; /* where copies meet at servers, if that is a choice; or NULL */
     const struct pass *const
         *sharded; /* with --split zero=1 to 3, if that is a choice; or NULL */
@@ -75,9 +77,9 @@ struct strategy {
 
 extern const struct strategy *const strategy_table[];   /* ended by NULL */
 const struct strategy *strategy_find(const char *name); /* NULL if unknown */
-/* Its passes for these axes. */
+/* Its passes for these axes. apart: each rank counts as a node of its own (--flat). */
 const struct pass *const *strategy_passes(const struct strategy *strategy,
-                                          const struct axes *axes);
+                                          const struct axes *axes, bool apart);
 bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass);
 /* The preset for a --split, a --sync and a --meet (NULL: not given) without --strategy, on so many ranks that
  * are on one machine, or apart. What cannot be read is left for strategy_check to refuse. */

@@ -23,9 +23,9 @@ static void test_copies_in_a_grid_may_meet_at_servers(void)
 
     CHECK_OK(strategy_check(hybrid, 4, "dp=2,pp=2", NULL, "ps:2", &axes));
     CHECK(axes.meet == MEET_PS && axes.servers == 2 && axes.sync == SYNC_STEP);
-    CHECK(strategy_passes(hybrid, &axes) == hybrid->served);
+    CHECK(strategy_passes(hybrid, &axes, false) == hybrid->served);
     CHECK_OK(strategy_check(hybrid, 4, "dp=2,pp=2", NULL, NULL, &axes));
-    CHECK(strategy_passes(hybrid, &axes) == hybrid->passes);
+    CHECK(strategy_passes(hybrid, &axes, false) == hybrid->passes);
     static const char *const syncs[] = { "async", "bounded:2", "elastic:4", "local:2" };
     for (int i = 0; i < 4; i++) {
         CHECK_STATUS(STATUS_USAGE,
@@ -50,6 +50,61 @@ static void test_presets_are_what_their_texts_say(void)
         CHECK(axes.interval == given.interval && axes.bound == given.bound);
         CHECK((axes.servers > 0) == (axes.meet == MEET_PS));
     }
+}
+
+static bool are_same(const struct pass *const *a, const struct pass *const *b)
+{
+    for (; *a && *a == *b; a++)
+        b++;
+    return *a == *b;
+}
+
+/* Strategies that differ by name differ by their passes: nothing else tells them apart. */
+static void test_every_preset_has_passes_of_its_own(void)
+{
+    for (int i = 0; strategy_table[i]; i++) {
+        for (int k = 0; k < i; k++)
+            CHECK(!are_same(strategy_table[i]->passes, strategy_table[k]->passes));
+    }
+}
+
+static const struct pass *const *passes_of(const char *strategy, const char *sync, bool apart)
+{
+    const struct axes axes = axes_of(strategy, 4, sync, NULL);
+
+    return strategy_passes(strategy_find(strategy), &axes, apart);
+}
+
+static const struct pass *last_of(const struct pass *const *passes)
+{
+    while (passes[1])
+        passes++;
+    return *passes;
+}
+
+static void test_the_degree_of_synchrony_picks_the_last_pass(void)
+{
+    CHECK(last_of(passes_of("ps", NULL, false)) == &pass_step);
+    CHECK(last_of(passes_of("ps", "async", false)) == &pass_async);
+    CHECK(last_of(passes_of("ps", "bounded:2", false)) == &pass_bounded);
+    CHECK(last_of(passes_of("asgd", NULL, false)) == &pass_async);
+    CHECK(last_of(passes_of("ssp", NULL, true)) == &pass_bounded);
+    CHECK(passes_of("ps", "async", false) == strategy_find("asgd")->passes);
+    CHECK(passes_of("ssp", "bounded:0", false) == strategy_find("ps")->passes);
+    CHECK(last_of(passes_of("easgd", NULL, false)) == &pass_elastic);
+}
+
+/* --flat: each rank counts as a node, whatever the strategy. */
+static void test_ranks_apart_have_the_level_between_nodes(void)
+{
+    static const char *const crossing[] = { "mirrored", "multiworker", "zero", "parallax",
+                                            "hybrid" };
+
+    for (int i = 0; i < 5; i++)
+        CHECK(last_of(passes_of(crossing[i], NULL, true)) == &pass_hierarchy);
+    CHECK(last_of(passes_of("mirrored", NULL, false)) == &pass_mirror);
+    CHECK(last_of(passes_of("central", NULL, true)) == &pass_central);
+    CHECK(last_of(passes_of("central", NULL, false)) == &pass_central);
 }
 
 static void test_what_is_given_is_read(void)
@@ -227,6 +282,12 @@ const struct test tests[] = {
     { .name = "every rank has one place", .property = test_every_rank_has_one_place },
     { .name = "presets are what their texts say",
       .run = test_presets_are_what_their_texts_say },
+    { .name = "every preset has passes of its own",
+      .run = test_every_preset_has_passes_of_its_own },
+    { .name = "the degree of synchrony picks the last pass",
+      .run = test_the_degree_of_synchrony_picks_the_last_pass },
+    { .name = "ranks apart have the level between nodes",
+      .run = test_ranks_apart_have_the_level_between_nodes },
     { .name = "what is given is read", .run = test_what_is_given_is_read },
     { .name = "a preset is picked from the axes",
       .run = test_a_preset_is_picked_from_the_axes },

@@ -60,6 +60,15 @@ static void read_sum(const struct graph *graph, const struct node *node,
         return;
     }
     bucket->kind = is_served && job->nodes > 1 ? BUCKET_SERVED : BUCKET_ROWS;
+    bucket->crosses = bucket->kind == BUCKET_SERVED;
+}
+
+/* The nodes of the job exchange what the ranks of each have: pass hierarchy says so. */
+static void read_reduce_scatter(const struct node *node, const struct facts_job *job,
+                                struct step_facts *facts)
+{
+    facts->is_joint = true;
+    facts->buckets[node->attrs.bucket].crosses = job->nodes > 1 && node->attrs.between_nodes;
 }
 
 static void read_update(const struct node *node, const struct facts_job *job,
@@ -100,9 +109,11 @@ enum status facts_read(const struct graph *graph, const struct facts_job *job,
         if (node->op == &op_factor_sum || node->op == &op_row_sum)
             read_sum(graph, node, job, &facts);
         else if (node->op == &op_reduce_scatter)
-            facts.is_joint = true;
+            read_reduce_scatter(node, job, &facts);
         else if (node->op == &op_all_gather && node->phase < PHASE_REDUCE)
             facts.buckets[node->attrs.bucket].is_held = true;
+        else if (node->op == &op_all_gather && node->phase == PHASE_UPDATE)
+            facts.buckets[node->attrs.bucket].returns = true;
         else if (node->op == &op_push) /* rows that are served go to other ranks */
             facts.is_pushed |= !node->in[0]->maker->attrs.served;
         else if (node->op == &op_all_reduce && is_bucket(node->in[0]->maker))

@@ -27,8 +27,10 @@ enum bucket_kind {
 
 struct bucket_facts {
     enum bucket_kind kind;
-    bool is_average;           /* running averages: not trained, mean instead of a gradient */
-    bool is_held;              /* ZeRO-3: parameters are gathered before they are read */
+    bool is_average; /* running averages: not trained, mean instead of a gradient */
+    bool is_held;    /* ZeRO-3: parameters are gathered before they are read */
+    bool crosses;    /* nodes exchange parts of its sum, or rows with their owners */
+    bool returns; /* its updated parts go to all who read them: all_gather after the update */
     const struct node *sum;    /* of kinds with records: the node that sums these; else NULL */
     const struct node *update; /* the optimizer's node; NULL: there is none */
     /* BUCKET_FACTORS on one node: the layer whose columns belong to lanes, or NULL. */

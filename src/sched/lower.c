@@ -165,14 +165,11 @@ static void lower_release(struct lowering *l, int b)
 
 static void lower_sum(struct lowering *l, int b)
 {
-    const bool on_net =
-        l->config->topology.nodes > 1 && !lower_is_gathered(l, b) && !l->config->gives;
-
-    if (on_net) {
+    if (l->facts.buckets[b].crosses) {
         sum_on_net(l, b);
         return;
     }
-    if (l->config->topology.nodes > 1)
+    if (l->config->topology.nodes > 1) /* its all_gather crosses nodes (check_levels) */
         gather_records(l, b);
     if (!l->config->gives || !l->config->is_direct || lower_is_gathered(l, b))
         sum_on_lanes(l, b);
@@ -182,7 +179,7 @@ static void lower_sum(struct lowering *l, int b)
 
 static bool is_on_net(const struct lowering *l, int b)
 {
-    return l->config->topology.nodes > 1 && !lower_is_gathered(l, b);
+    return l->facts.buckets[b].crosses;
 }
 
 /* The rail that a bucket's tasks belong to; ALL: every rail has its own part. */
@@ -227,11 +224,16 @@ static void lower_update(struct lowering *l, int b)
         lower_reads_all(task, MEMORY_SQUARES, 1);
     if (uses_norms(l) && l->config->topology.nodes > 1 && lanes_keep(l))
         lower_reads_all(task, MEMORY_SQUARES, 2);
+    l->program->fresh[b] = lower_number(l, task);
 }
 
-/* Updated parts go to all. In shared memory that is the wait for the update, and no more. */
+/* Updated parts go to all. In shared memory that is the wait for the update, and no more. With
+ * ZeRO-3 parts stay where they are, but messages with gradients end here. Where all read one copy,
+ * readers wait for the update itself. */
 static void lower_all_gather(struct lowering *l, int b)
 {
+    if (!l->facts.buckets[b].returns && !is_held(l, b) && !is_served(l, b))
+        return;
     struct task *task = add_update_task(l, is_served(l, b) ? TASK_PULL : TASK_ALL_GATHER, b);
 
     if (task->place == PLACE_NET) {

@@ -85,6 +85,18 @@ static void touch_rest(struct lowering *l, struct task *task, int first, int end
     l->has_computed = true;
 }
 
+/* When servers answer a pull. */
+static void note_synchrony(struct task *task, const struct node *pull)
+{
+    static const char *const notes[] = { [WHEN_UNSTATED] = NULL,
+                                         [WHEN_STEP] = "when all workers have pushed",
+                                         [WHEN_AT_ONCE] = "at once",
+                                         [WHEN_BOUNDED] = NULL };
+
+    task->note = pull ? notes[pull->attrs.when] : NULL;
+    task->bound = pull ? pull->attrs.bound : 0;
+}
+
 /* Parameters come from servers before a lane first reads them. The client behind the medium answers
  * when it has what the pushes of the last step made. */
 static void add_pulls(struct lowering *l, int first, int end, bool is_once)
@@ -96,6 +108,7 @@ static void add_pulls(struct lowering *l, int first, int end, bool is_once)
         task->is_once = is_once;
         task->segment = lower_segment(l, graph_node(l->graph, l->uses[b].first));
         lower_reads_all(task, MEMORY_PARAM, b);
+        note_synchrony(task, lower_pull_of(l->graph, b));
         l->program->fresh[b] = lower_number(l, task);
     }
 }

@@ -139,6 +139,49 @@ static int last_node(const struct lowering *l, int segment)
     return last;
 }
 
+const struct node *lower_pull_of(const struct graph *graph, int bucket)
+{
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_pull && node->attrs.bucket == bucket)
+            return node;
+    }
+    return NULL;
+}
+
+/* Must every node hear of what this node makes? Parts that each node has made whole stay there. */
+static bool must_cross(const struct lowering *l, const struct node *node)
+{
+    if (node->op == &op_all_gather && node->phase == PHASE_UPDATE)
+        return !lower_is_gathered(l, node->attrs.bucket);
+    return node->op == &op_reduce_scatter || node->op == &op_all_reduce ||
+           node->op == &op_all_gather || node->op->meets;
+}
+
+/* A step for ranks that share memory is none for several nodes. */
+static enum status check_levels(const struct lowering *l)
+{
+    const int nodes = l->config->topology.nodes;
+
+    for (int b = 0; b < l->program->n_buckets && nodes > 1; b++) {
+        const struct bucket_facts *f = &l->facts.buckets[b];
+        if (!f->returns && !f->is_held && f->kind != BUCKET_SERVED)
+            return FAIL(STATUS_USAGE,
+                        "bucket %d: no all_gather brings updated parameters to %d nodes: ranks "
+                        "that read one copy (strategy central) are on one node",
+                        b, nodes);
+    }
+    for (int n = 0; n < graph_node_count(l->graph) && nodes > 1; n++) {
+        const struct node *node = graph_node(l->graph, n);
+        if (must_cross(l, node) && !node->attrs.between_nodes)
+            return FAIL(STATUS_MISMATCH,
+                        "node %s: %s has one level, within a node, and the ranks are on %d "
+                        "nodes: pass hierarchy adds the level between nodes",
+                        node->name, node->op->name, nodes);
+    }
+    return STATUS_OK;
+}
+
 /* Some buckets are not final after the last node that touches them, but later. */
 static void delay_buckets(struct lowering *l)
 {
@@ -196,6 +239,7 @@ enum status lower_read(struct lowering *l)
         if (l->facts.buckets[b].sum)
             read_sources(l, l->facts.buckets[b].sum);
     }
+    TRY(check_levels(l));
     delay_buckets(l);
     l->program->n_gathers = gathers;
     TRY(mem_alloc((size_t)gathers + 1, sizeof *l->program->made, &l->program->made));

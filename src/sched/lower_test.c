@@ -38,6 +38,28 @@ static const struct expected table[] = {
                "lane.sync shared norm\n"
                "lane.sync shared update+all_gather bucket 0\n"
                "lane.sync shared update+all_gather bucket 1\n" },
+    { .what = "one copy of the parameters is updated in place, and goes nowhere",
+      .model = "mlp",
+      .strategy = "central",
+      .config = { ONE_NODE },
+      .tasks = "lane.sync shared reduce_scatter+update bucket 0\n"
+               "lane.sync shared reduce_scatter+update bucket 1\n" },
+    { .what = "after a norm, too",
+      .model = "mlp",
+      .strategy = "central",
+      .max_norm = 1,
+      .config = { ONE_NODE },
+      .tasks = "lane.sync shared reduce_scatter bucket 0\n"
+               "lane.sync shared reduce_scatter bucket 1\n"
+               "lane.sync shared norm\n"
+               "lane.sync shared update bucket 0\n"
+               "lane.sync shared update bucket 1\n" },
+    { .what = "levels say nothing on one node",
+      .model = "mlp",
+      .strategy = "multiworker",
+      .config = { ONE_NODE },
+      .tasks = "lane.sync shared reduce_scatter+update+all_gather bucket 0\n"
+               "lane.sync shared reduce_scatter+update+all_gather bucket 1\n" },
     { .what = "between nodes parts travel twice",
       .model = "mlp",
       .strategy = "multiworker",
@@ -88,15 +110,15 @@ static const struct expected table[] = {
       .config = { .topology = { .nodes = 1, .node_ranks = 1, .lanes = 2 },
                   .workers = { .count = 4, .index = 1, .nodes = 2 },
                   .has_steps = true },
-      .tasks = "lane.sync shared reduce_scatter+update+all_gather bucket 0\n"
-               "lane.sync shared reduce_scatter+update+all_gather bucket 1\n"
+      .tasks = "lane.sync shared reduce_scatter+update bucket 0\n"
+               "lane.sync shared reduce_scatter+update bucket 1\n"
                "host messages all_reduce+average bucket 0\n"
                "host messages all_reduce+average bucket 1\n" },
     { .what = "a center on servers is shown parameters before a step, and gives back after it",
       .model = "logistic",
       .strategy = "easgd",
       .config = { .topology = { .nodes = 1, .node_ranks = 1, .lanes = 2 }, .has_steps = true },
-      .tasks = "lane.sync shared reduce_scatter+update+all_gather bucket 0\n"
+      .tasks = "lane.sync shared reduce_scatter+update bucket 0\n"
                "host server push bucket 0 (parameters, to the center)\n"
                "host server pull bucket 0 (from the center)\n" },
     { .what = "or what each lane has",
@@ -142,13 +164,15 @@ static void test_each_strategy_has_the_tasks_that_it_is_known_by(void)
 }
 
 /* The forward and backward of a lane, and where it pulls, sums and pushes. */
-static void test_lanes_pull_before_they_read_and_push_what_is_final(void)
+static void check_lane(const char *strategy, const char *expected)
 {
-    struct graph *graph = pass_testing_graph("logistic", "ps", 2, 0);
+    struct pass_config passes = pass_testing_config(2, 0);
     const struct lower_config config = { ONE_NODE, .gives = true, .is_direct = true };
     struct program *program;
     struct strbuf out;
 
+    passes.bound = 3;
+    struct graph *graph = pass_testing_graph_with("logistic", strategy, &passes);
     strbuf_init(&out, 1 << 16);
     CHECK_OK(program_lower(graph, &config, &program));
     for (int t = 0; t < program->n_tasks; t++) {
@@ -157,10 +181,86 @@ static void test_lanes_pull_before_they_read_and_push_what_is_final(void)
         strbuf_printf(&out, "%s", t ? ", " : "");
         task_print_name(&program->tasks[t], &out);
     }
-    CHECK_TEXT("pull bucket 0, compute nodes 0 to 4, accumulate+push bucket 0", out.text);
+    CHECK_TEXT(expected, out.text);
     strbuf_release(&out);
     program_destroy(program);
     graph_destroy(graph);
+}
+
+static void test_lanes_pull_before_they_read_and_push_what_is_final(void)
+{
+    check_lane("ps", "pull bucket 0 (when all workers have pushed), compute nodes 0 to 4, "
+                     "accumulate+push bucket 0");
+    check_lane("asgd", "pull bucket 0 (at once), compute nodes 0 to 4, "
+                       "accumulate+push bucket 0");
+    check_lane("ssp", "pull bucket 0 (slowest worker at most 3 steps behind), compute nodes 0 "
+                      "to 4, accumulate+push bucket 0");
+}
+
+/* Readers of one copy wait for the update itself. */
+static void test_readers_of_one_copy_wait_for_the_update(void)
+{
+    struct graph *graph = pass_testing_graph("mlp", "central", 2, 0);
+    const struct lower_config config = { ONE_NODE };
+    struct program *program;
+
+    CHECK_OK(program_lower(graph, &config, &program));
+    for (int b = 0; b < program->n_buckets; b++) {
+        const struct task *fresh = program_task(program, program->fresh[b]);
+        CHECK(fresh && fresh->kind == TASK_REDUCE_SCATTER && fresh->bucket == b);
+        CHECK(fresh->does >> TASK_UPDATE & 1 && !(fresh->does >> TASK_ALL_GATHER & 1));
+    }
+    program_destroy(program);
+    graph_destroy(graph);
+}
+
+/* The exchange between nodes is the graph's: without it there is no program for several. */
+static void test_a_step_within_a_node_is_refused_for_several(void)
+{
+    static const struct {
+        const char *model, *strategy, *text;
+    } cases[] = {
+        { "mlp", "mirrored", "reduce_scatter has one level, within a node, and the ranks are" },
+        { "mlp", "central", "no all_gather brings updated parameters to 2 nodes" },
+        { "nbow", "central", "no all_gather brings updated parameters to 2 nodes" },
+    };
+    const struct lower_config config = { TWO_NODES };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct graph *graph = pass_testing_graph(cases[i].model, cases[i].strategy, 4, 0);
+        struct program *program = NULL;
+        CHECK(program_lower(graph, &config, &program) != STATUS_OK && !program);
+        CHECK_MESSAGE(cases[i].text);
+        graph_destroy(graph);
+    }
+}
+
+/* Each collective of a step needs its level between nodes. */
+static void test_a_level_that_is_missing_is_found(void)
+{
+    static const char *const models[] = { "mlp", "nbow", "vgg11_bn" };
+    const struct lower_config config = { TWO_NODES };
+    struct pass_config passes = pass_testing_config(4, 0);
+
+    for (int m = 0; m < 3; m++) {
+        passes.factors = m == 0;
+        passes.sync_norm = m == 2;
+        struct graph *graph = pass_testing_graph_with(models[m], "multiworker", &passes);
+        int removed = 0;
+        for (int n = 0; n < graph_node_count(graph); n++) {
+            struct node *node = graph_node(graph, n);
+            struct program *program = NULL;
+            if (!node->attrs.between_nodes)
+                continue;
+            node->attrs.between_nodes = false;
+            CHECK_STATUS(STATUS_MISMATCH, program_lower(graph, &config, &program));
+            CHECK_MESSAGE(node->name);
+            node->attrs.between_nodes = true;
+            removed++;
+        }
+        CHECK(removed > 3);
+        graph_destroy(graph);
+    }
 }
 
 /* All gradients of a sample are final together: one task writes every bucket. So it is in stages of pipelines. */
@@ -191,5 +291,11 @@ const struct test tests[] = {
       .run = test_each_strategy_has_the_tasks_that_it_is_known_by },
     { .name = "lanes pull before they read and push what is final",
       .run = test_lanes_pull_before_they_read_and_push_what_is_final },
+    { .name = "readers of one copy wait for the update",
+      .run = test_readers_of_one_copy_wait_for_the_update },
+    { .name = "a step within a node is refused for several",
+      .run = test_a_step_within_a_node_is_refused_for_several },
+    { .name = "a level that is missing is found",
+      .run = test_a_level_that_is_missing_is_found },
     { 0 },
 };

@@ -46,6 +46,8 @@ bool lower_is_gathered(const struct lowering *l, int b);
 
 /* lower_read.c: fills what the graph says. */
 MUST_CHECK enum status lower_read(struct lowering *l);
+/* The graph's pull of a bucket from servers; NULL: there is none. */
+const struct node *lower_pull_of(const struct graph *graph, int bucket);
 /* Is the node one that this rank's shards run? */
 bool lower_is_of_shards(const struct lowering *l, const struct node *node);
 /* Which segment of a pipeline a node belongs to; 0 without one. */

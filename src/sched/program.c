@@ -87,6 +87,9 @@ void task_print_name(const struct task *task, struct strbuf *out)
         strbuf_printf(out, " node %d", task->first_node);
     for (int i = 0; i < task->peers.count; i++)
         strbuf_printf(out, "%s%d", i ? ", " : " with workers ", task->peers.from[i]);
+    if (task->bound)
+        strbuf_printf(out, " (slowest worker at most %d step%s behind)", task->bound,
+                      task->bound == 1 ? "" : "s");
     if (task->note)
         strbuf_printf(out, " (%s)", task->note);
 }

@@ -138,6 +138,7 @@ struct task {
     bool is_on_demand;       /* no part of a step: members run it when they are asked to */
     struct task_peers peers; /* of TASK_AVERAGE */
     const char *note;        /* what it is about, where kind and bucket do not say; or NULL */
+    int bound; /* TASK_PULL: the slowest worker is at most so many steps behind; 0: not stated */
     int n_accesses;
     struct access accesses[TASK_ACCESSES];
 };

@@ -66,6 +66,14 @@ static struct lower_topology draw_topology(struct rng *rng, uint64_t most_nodes)
                                                  : 0 };
 }
 
+static const struct pass *const *passes_of(const struct sched_testing *drawn)
+{
+    const struct strategy *strategy = strategy_find(drawn->strategy);
+    const bool is_apart = drawn->config.topology.nodes > 1;
+
+    return is_apart && strategy->apart ? strategy->apart : strategy->passes;
+}
+
 struct sched_testing sched_testing_draw(struct rng *rng)
 {
     static const char *const models[] = { "mlp", "lenet", "nbow", "vgg11_bn", "logistic" };
@@ -80,9 +88,10 @@ struct sched_testing sched_testing_draw(struct rng *rng)
     struct pass_config passes;
     enum status status = STATUS_USAGE;
 
-    /* A worker with servers, and a rank that is alone, have no other nodes. */
-    const bool is_alone =
-        strcmp(drawn.strategy, "ps") == 0 || strcmp(drawn.strategy, "single") == 0;
+    /* A worker with servers, a rank alone, and ranks with one copy have no other nodes. */
+    const bool is_alone = strcmp(drawn.strategy, "ps") == 0 ||
+                          strcmp(drawn.strategy, "single") == 0 ||
+                          strcmp(drawn.strategy, "central") == 0;
     drawn.config.topology = draw_topology(rng, is_alone ? 1 : 3);
     for (int tries = 0; status == STATUS_USAGE && tries < 100;
          tries++) { /* some optimizers have no servers */
@@ -92,7 +101,7 @@ struct sched_testing sched_testing_draw(struct rng *rng)
                              drawn.config.topology.nodes * drawn.config.topology.node_ranks);
         config.batch = passes.batch;
         CHECK_OK(model_build(model, &config, &drawn.graph));
-        status = pass_run(drawn.graph, strategy_find(drawn.strategy)->passes, &passes, NULL);
+        status = pass_run(drawn.graph, passes_of(&drawn), &passes, NULL);
     }
     CHECK_OK(status);
     drawn.config.has_steps = true;

@@ -39,6 +39,21 @@ static inline const char *activation_name(enum activation activation)
     return names[activation];
 }
 
+/* What parameter servers wait for. push: before they apply it. pull: before they answer it. */
+enum attr_when {
+    WHEN_UNSTATED,
+    WHEN_STEP,    /* every worker's push of the step */
+    WHEN_AT_ONCE, /* nothing */
+    WHEN_BOUNDED  /* pull: the slowest worker, until it is at most `bound` steps behind */
+};
+
+/* "step", "at_once", "bounded" */
+static inline const char *attr_when_name(enum attr_when when)
+{
+    static const char *const names[] = { "unstated", "step", "at_once", "bounded" };
+    return names[when];
+}
+
 struct attrs {
     int stride[2], pad[2]; /* convolution and pooling: vertical, horizontal */
     int window[2];         /* pooling */
@@ -80,6 +95,11 @@ struct attrs {
     int peer,
         slot; /* send, receive: the rank of the pipeline at the other end; number of the pair */
     bool once; /* send, receive: of a parameter, once a step; else every shard */
+    /* reduce_scatter, all_gather, all_reduce, shard_gather: the exchange goes on between nodes,
+     * after that of the ranks of each; else it is among ranks of one node */
+    bool between_nodes;
+    enum attr_when when; /* push, pull */
+    int bound;           /* WHEN_BOUNDED: steps, above 0 */
 };
 
 #ifdef __cplusplus

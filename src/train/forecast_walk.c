@@ -17,6 +17,7 @@ struct step {
     struct planner *p;
     const struct forecast_row *row;
     const struct planner_work *w;
+    struct axes axes;
     const struct planner_program *lowered; /* the planner's */
     struct task_work *works;
 };
@@ -53,17 +54,16 @@ static struct lower_topology topology_of(const struct planner *p,
 
 /* A row's step follows from its key; rows with the same key are walked once. */
 static struct planner_key key_of(const struct planner *p, const struct forecast_row *row,
-                                 const struct planner_work *w, int64_t shards)
+                                 const struct axes *axes, const struct planner_work *w,
+                                 int64_t shards)
 {
     const struct cost_choice *choice = &row->choice;
     const struct strategy *strategy = strategy_find(row->strategy);
     const struct lower_topology topology = topology_of(p, choice);
-    const struct axes axes = { .meet = pushes(choice) ? MEET_PS : MEET_NONE,
-                               .zero = choice->zero };
     const bool is_single = choice->dp == 1 || (trains_alone(choice) && !pushes(choice));
 
     return (struct planner_key){
-        .passes = is_single ? NULL : strategy_passes(strategy, &axes),
+        .passes = is_single ? NULL : strategy_passes(strategy, axes, topology.nodes > 1),
         .w = w,
         .topology = topology,
         .shards = shards,
@@ -71,6 +71,30 @@ static struct planner_key key_of(const struct planner *p, const struct forecast_
         .decided = strategy_has_pass(strategy, &pass_parallax) ? topology.nodes : 0,
         .team = choice->team,
     };
+}
+
+/* The first pass of a list that tasks on so many nodes depend on. Levels between nodes say nothing
+ * on one node; what servers wait for is no part of a walk (cost_exchange). */
+static const struct pass *const *skip(const struct pass *const *passes, int nodes)
+{
+    while (*passes == &pass_step || *passes == &pass_async || *passes == &pass_bounded ||
+           (*passes == &pass_hierarchy && nodes == 1))
+        passes++;
+    return passes;
+}
+
+/* Lists that differ may make the same tasks. */
+static bool have_same_passes(const struct planner_key *a, const struct planner_key *b)
+{
+    const int an = a->topology.nodes, bn = b->topology.nodes, nodes = an > bn ? an : bn;
+    const struct pass *const *ap = a->passes, *const *bp = b->passes;
+
+    if (!ap || !bp)
+        return ap == bp;
+    ap = skip(ap, nodes), bp = skip(bp, nodes);
+    while (*ap && *ap == *bp)
+        ap = skip(ap + 1, nodes), bp = skip(bp + 1, nodes);
+    return *ap == *bp;
 }
 
 /* The same nodes. The samples of a step decide which gradients go as factors; synchronized batch
@@ -81,7 +105,7 @@ static bool is_same_graph(const struct planner *p, const struct planner_key *a,
     const bool by_shards =
         (a->w->factors && a->w->has_factors) || p->job->settings.sync_batch_norm;
 
-    return a->passes == b->passes && a->w == b->w && (a->zero == 3) == (b->zero == 3) &&
+    return have_same_passes(a, b) && a->w == b->w && (a->zero == 3) == (b->zero == 3) &&
            a->decided == b->decided && (!by_shards || a->shards == b->shards);
 }
 
@@ -112,12 +136,8 @@ static enum status run_passes(const struct step *step, const struct planner_key 
                                           .latency = link->latency,
                                           .bandwidth = link->bandwidth };
     const int64_t all = pushes(&row->choice) ? key->shards * row->choice.dp : key->shards;
-    const struct strategy *strategy = strategy_find(row->strategy);
-    struct axes axes;
 
-    TRY(strategy_check(strategy, row->choice.dp, *row->split ? row->split : NULL, NULL, NULL,
-                       &axes));
-    return job_make_step_graph(job, strategy, &axes, &network,
+    return job_make_step_graph(job, strategy_find(row->strategy), &step->axes, &network,
                                job->settings.batch / step->w->shards, all, out);
 }
 
@@ -248,9 +268,12 @@ static enum status find_walk(struct planner *p, const struct forecast_row *row,
                              struct walk_result *out)
 {
     const int dp = trains_alone(&row->choice) ? row->choice.dp : 1;
-    const struct planner_key key = key_of(p, row, w, (work->shards + dp - 1) / dp);
     struct step step = { .p = p, .row = row, .w = w };
 
+    TRY(strategy_check(strategy_find(row->strategy), row->choice.dp, NULL, NULL, NULL,
+                       &step.axes));
+    step.axes.zero = row->choice.zero;
+    const struct planner_key key = key_of(p, row, &step.axes, w, (work->shards + dp - 1) / dp);
     for (int i = 0; i < p->n_walks; i++) {
         if (is_same_step(p, &p->walks[i].key, &key)) {
             *out = p->walks[i].result;

@@ -501,7 +501,7 @@ static enum status check_pass_name(const struct job *job, const char *after)
 {
     const char *names[64] = { "model" };
 
-    const struct pass *const *passes = strategy_passes(job->strategy, &job->axes);
+    const struct pass *const *passes = job_passes(job);
     for (int i = 0; passes[i] && i < 62; i++)
         names[i + 1] = passes[i]->name;
     for (int i = 0; after && names[i]; i++) {

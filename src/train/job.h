@@ -84,6 +84,8 @@ MUST_CHECK enum status job_save_table(const struct job *job);
 MUST_CHECK enum status job_print_table(const struct job *job, const float *given,
                                        struct strbuf *schema, struct strbuf *statistics);
 
+/* The passes that make the graph of a step. */
+const struct pass *const *job_passes(const struct job *job);
 /* Makes the graphs of a job whose model is built, that of a step up to the pass `after`; "model": none. NULL: all of it
  * (job_graph.c, as what follows). */
 MUST_CHECK enum status job_make_graphs(struct job *job, const char *after);

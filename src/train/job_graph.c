@@ -58,6 +58,11 @@ size_t job_message_bytes(const struct job *job)
     return most;
 }
 
+const struct pass *const *job_passes(const struct job *job)
+{
+    return strategy_passes(job->strategy, &job->axes, job->settings.flat);
+}
+
 /* Runs passes on a graph of a step, up to one if it is named. */
 static enum status run_passes(struct job *job, struct graph *graph,
                               const struct pass *const *passes, const char *after)
@@ -83,6 +88,7 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .zero = job->axes.zero,
         .optim = job->optim,
         .neighbors = job->axes.neighbors,
+        .bound = job->axes.bound,
         .network = job->axes.meet == MEET_PARALLAX ? job->parallax.network
                                                    : (struct pass_network){ .nodes = 1 },
         .tables = job->parallax.tables,
@@ -159,7 +165,7 @@ enum status job_make_graphs(struct job *job, const char *after)
         TRY(model_build(job->model, &job->model_config, &job->sync_graph));
         TRY(run_passes(job, job->sync_graph, strategy_find("multiworker")->passes, NULL));
     }
-    TRY(run_passes(job, job->graph, strategy_passes(job->strategy, &job->axes), after));
+    TRY(run_passes(job, job->graph, job_passes(job), after));
     return make_eval_graph(job);
 }
 
@@ -169,7 +175,7 @@ static enum status remake(struct job *job, const char *after)
     graph_destroy(job->graph);
     job->graph = NULL;
     TRY(model_build(job->model, &job->model_config, &job->graph));
-    return run_passes(job, job->graph, strategy_passes(job->strategy, &job->axes), after);
+    return run_passes(job, job->graph, job_passes(job), after);
 }
 
 enum status job_remake_graph(struct job *job)
@@ -204,8 +210,7 @@ enum status job_graph_at(const struct job *job, struct axes_place place, struct 
 
     copy.place = place;
     TRY(model_build(job->model, &job->model_config, &graph));
-    const enum status status =
-        run_passes(&copy, graph, strategy_passes(job->strategy, &job->axes), NULL);
+    const enum status status = run_passes(&copy, graph, job_passes(job), NULL);
     if (status != STATUS_OK) {
         graph_destroy(graph);
         return status;
@@ -250,7 +255,8 @@ enum status job_make_step_graph(const struct job *job, const struct strategy *st
     copy.parallax.network = *network;
     copy.place = (struct axes_place){ 0 };
     TRY(model_build(job->model, &copy.model_config, &graph));
-    enum status status = run_passes(&copy, graph, strategy_passes(strategy, axes), NULL);
+    const struct pass *const *passes = strategy_passes(strategy, axes, network->nodes > 1);
+    enum status status = run_passes(&copy, graph, passes, NULL);
     if (status != STATUS_OK) {
         graph_destroy(graph);
         return status;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/vectors.h"
+#include "graph/op.h"
 #include "train/folder.h"
 #include "train/grid.h"
 
@@ -45,13 +46,35 @@ struct served {
 
 /* The job as servers see it -------------------------------------------------------------- */
 
-static enum ps_policy policy_of(const struct axes *axes)
+/* How workers and servers wait for each other: as the step's pushes and pulls say. */
+struct synchrony {
+    enum ps_policy policy;
+    int bound; /* PS_BOUNDED */
+};
+
+/* Every node of a kind says the same (pass/synchrony.c). NULL: there is none. */
+static const struct node *first_node(const struct graph *graph, const struct op *op)
 {
-    if (axes->sync == SYNC_STEP || (axes->sync == SYNC_BOUNDED && axes->bound == 0))
-        return PS_STEP; /* nobody begins a step before all have ended the last */
-    return axes->sync == SYNC_ASYNC     ? PS_ASYNC
-           : axes->sync == SYNC_BOUNDED ? PS_BOUNDED
-                                        : PS_CENTER;
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        if (graph_node(graph, n)->op == op)
+            return graph_node(graph, n);
+    }
+    return NULL;
+}
+
+static struct synchrony synchrony_of(const struct graph *graph)
+{
+    const struct node *push = first_node(graph, &op_push), *pull = first_node(graph, &op_pull);
+
+    if (first_node(graph, &op_center_pull)) /* workers update */
+        return (struct synchrony){ .policy = PS_CENTER };
+    if (!push || !pull) /* a stage of a pipeline without parameters */
+        return (struct synchrony){ .policy = PS_STEP };
+    BUG_ON(push->attrs.when == WHEN_UNSTATED || pull->attrs.when == WHEN_UNSTATED);
+    return (struct synchrony){ .policy = push->attrs.when == WHEN_STEP      ? PS_STEP
+                                         : pull->attrs.when == WHEN_BOUNDED ? PS_BOUNDED
+                                                                            : PS_ASYNC,
+                               .bound = pull->attrs.bound };
 }
 
 /* Worker w's first shard, as exec_create shares them out. */
@@ -121,6 +144,7 @@ static enum status agree(const struct job *job, const struct graph *graph,
                          struct transport *transport, struct agreement *out)
 {
     const struct settings *s = &job->settings;
+    const struct synchrony synchrony = synchrony_of(graph);
     struct vectors *vectors = &out->vectors;
 
     TRY(vectors_read(graph, &job->optim, vectors));
@@ -151,8 +175,8 @@ static enum status agree(const struct job *job, const struct graph *graph,
         .optim = job->optim,
         .shards = s->shards,
         .rows = out->rows,
-        .policy = policy_of(&job->axes),
-        .bound = job->axes.bound,
+        .policy = synchrony.policy,
+        .bound = synchrony.bound,
         .backup = (int)s->backup,
         .staleness_lr = s->staleness_lr,
         .alpha = job->axes.alpha,
@@ -230,7 +254,7 @@ bool served_is_server(const struct job *job, const struct transport *transport)
 bool served_evaluates_together(const struct job *job)
 {
     return job->axes.servers > 0 && !axes_are_a_grid(&job->axes) &&
-           policy_of(&job->axes) == PS_STEP && job->settings.backup == 0 &&
+           synchrony_of(job->graph).policy == PS_STEP && job->settings.backup == 0 &&
            job->settings.ranks > 1;
 }
 
@@ -432,7 +456,7 @@ struct exec_part served_part_of(const struct job *job, int worker)
 
     return (struct exec_part){ .first = first_shard(job, w),
                                .count = first_shard(job, w + 1) - first_shard(job, w),
-                               .with_others = policy_of(&job->axes) == PS_STEP };
+                               .with_others = synchrony_of(job->graph).policy == PS_STEP };
 }
 
 struct exec_part served_part(const struct served *served)

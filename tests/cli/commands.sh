@@ -43,7 +43,9 @@ assert m["weights"]["conv1.weight"] == [32, 1, 3, 3] and m["options"][0]["name"]
 assert 2.5 < m["training_flops"] / m["flops"] < 3.2
 assert [l["from"] for l in m["layers"][1:]] == [[i] for i in range(len(m["layers"]) - 1)]
 PY
-works "$tutti" strategies && says mirrored
+works "$tutti" strategies && says mirrored && says ' central$' && says ' update serve async$' && says '^bounded  '
+[ "$(awk '$1 == "with" && $2 == "--flat:"' out.txt)" = "   with --flat: ... hierarchy" ] || complain "strategies: $(cat out.txt)"
+awk '/^ / && !/known as/ && length > 100' out.txt >long.txt && [ ! -s long.txt ] || complain "long lines: $(cat long.txt)"
 works "$tutti" devices && says "^cpu   0  .* cores" && says "^cuda  "
 works env TUTTI_CUDA=/nowhere/tutti-cuda.so "$tutti" devices && says "^cuda  -  TUTTI_CUDA: /nowhere"
 works "$tutti" data list && says fashion-mnist
@@ -85,6 +87,17 @@ works "$tutti" graph cnn --strategy pipeline -n 2 && says '^rank 0 of 2$' && say
 works "$tutti" graph cnn --strategy pipeline -n 2 --rank 1 && says '^rank 1 of 2$' && says 'bucket1.update f32\[401'
 works "$tutti" graph cnn --strategy pipeline -n 2 --rank 1 --after model && ! grep -q update out.txt || complain "--after model --rank 1: $(cat out.txt)"
 refused 2 'ranks 0 to 1' "$tutti" graph cnn --strategy pipeline -n 2 --rank 2
+# The list of passes follows from the flags: levels between nodes, degrees of synchrony, one copy.
+works "$tutti" graph cnn --strategy mirrored -n 2 && ! grep -q between_nodes out.txt || complain "mirrored has levels: $(cat out.txt)"
+works "$tutti" graph cnn --strategy mirrored -n 2 --flat && says 'reduce_scatter(.*levels=within_node,between_nodes$'
+works "$tutti" graph cnn --strategy ps -n 2 --sync async && says '= push(.*when=at_once$' && says '= pull(.*when=at_once$'
+works "$tutti" graph cnn --strategy ps -n 2 --sync bounded:5 && says '= push(.*when=at_once$' && says '= pull(.*when=bounded:5$'
+works "$tutti" graph cnn --strategy ssp -n 2 --sync bounded:0 && says '= push(.*when=step$' && says '= pull(.*when=step$'
+works "$tutti" graph cnn --strategy ssp -n 2 --after lower && says 'pull bucket 0 (slowest worker at most 3 steps behind)'
+works "$tutti" graph cnn --strategy central -n 2 --after lower && says 'reduce_scatter+update bucket' && ! grep -q all_gather out.txt ||
+    complain "central gathers: $(cat out.txt)"
+refused 2 'one copy (strategy central) are on one node' "$tutti" graph cnn --strategy central -n 2 --flat --after lower
+refused 2 'one copy (strategy central) are on one node' "$tutti" train mlp --strategy central -n 2 --flat --steps 1 --limit 64 --out apart
 works "$tutti" graph mlp --after model && says 'softmax_cross_entropy'
 # Operations and bytes of a step, here and on a GPU that need not be there: 2 * 64 * (2 * 222000 + 26000) for products.
 works "$tutti" graph mlp --batch 64 --shards 1 && says '^ in all: 61[0-9]\{6\} operations, [0-9]* bytes read and written$'

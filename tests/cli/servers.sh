@@ -72,6 +72,18 @@ train alone-nbow "${nbow[@]}" --strategy asgd
 same "one worker" cnn-1 alone-async alone-bounded
 same "one worker, nbow" nbow-1 alone-nbow
 
+# How far a fast worker gets ahead of a slow one is what --sync says, whatever the strategy is called.
+spread() { # SYNC LEAST MOST
+    train "ahead-$1" "${cnn[@]}" --steps 12 -n 2 --meet ps:1 --sync "$1" --slow rank=1,factor=10
+    local ahead
+    ahead=$(sed -n 's/.*"largest_spread": \([0-9]*\).*/\1/p' "ahead-$1/summary.json")
+    [ "$ahead" -ge "$2" ] && [ "$ahead" -le "$3" ] || complain "--sync $1: $ahead steps ahead, for $2 to $3"
+}
+spread step 0 1
+spread bounded:2 1 2
+spread bounded:4 3 4
+spread async 5 12
+
 # Servers hold the state of the optimizer: it is in the checkpoint, which loads in any layout.
 train resumed "${cnn[@]}" --steps 2 -n 2
 "$tutti" train --resume resumed --steps 3 --strategy ps --quiet || complain "resume with a server"
