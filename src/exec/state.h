@@ -32,19 +32,13 @@
 #include "exec/evaluation.h"
 #include "exec/exec.h"
 #include "exec/hold.h"
-#include "exec/lane.h"
 #include "exec/layout.h"
-#include "exec/net_face.h"
-#include "exec/norms.h"
 #include "exec/now.h"
-#include "exec/pipe.h"
-#include "exec/release.h"
-#include "exec/remote.h"
 #include "exec/shared.h"
 #include "exec/sums.h"
-#include "exec/talk.h"
 #include "exec/topology.h"
-#include "sched/lower.h"
+
+struct lane;
 
 struct exec {
     struct exec_config config;
@@ -56,9 +50,9 @@ struct exec {
     struct exec_evaluation eval;
     struct exec_account account;
     struct exec_now now;
-    struct norms norms;
+    struct norms *norms;
     struct sums sums; /* what summing and updating needs of the above */
-    struct clip clip;
+    struct clip *clip;
     struct hold hold;           /* parameters that are held in parts */
     struct program *program;    /* what this node's lanes and inter-node threads do in a step */
     struct net *net;            /* to other nodes, or NULL */
