@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* lane.h - a lane: a thread of this rank that runs whole shards. Private to exec/.
+ *
  * A lane calls these functions for itself, in a step or an evaluation. Between steps the thread that
  * calls the executor may do so.
  */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* norms.h - norms that must be known before an update: clipping, LARS, LAMB. Private to exec/.
+ *
  * Called by threads that sum: lanes, and the inter-node thread.
  */
 #ifndef EXEC_NORMS_H

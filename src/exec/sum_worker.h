@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* sum_worker.h - what a thread that sums and updates has of its own. Private to exec/.
+ *
  * A lane and an inter-node thread have one each; no other thread touches it during a step.
  */
 #ifndef EXEC_SUM_WORKER_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* sums.h - sums of gradients and updates, a thread's part at a time. Private to exec/.
+ *
  * reduce.c sums dense buckets and factors, rows.c tables, columns.c layers whose columns belong to
  * lanes, privacy.c adds noise. Called by lanes and by the inter-node thread, each for its own part.
  */
