@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* account.h - where time goes, and because of which rank: counters, arrivals, names. Private to exec/.
+ *
  * A lane or the inter-node thread increments the counter of a task when it has done its part. Any
  * thread may compare counters.
  */

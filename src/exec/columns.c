@@ -18,7 +18,12 @@
 
 #include "base/mem.h"
 #include "base/trace.h"
+#include "exec/exec.h"
+#include "exec/layout.h"
+#include "exec/now.h"
+#include "exec/shared.h"
 #include "exec/sums.h"
+#include "exec/topology.h"
 #include "kernel/factor.h"
 
 enum { GRAIN = 16 /* columns: a line of memory */ };

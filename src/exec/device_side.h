@@ -34,7 +34,15 @@
 #ifndef EXEC_DEVICE_SIDE_H
 #define EXEC_DEVICE_SIDE_H
 
+#include "exec/lane.h"
+#include "exec/net_face.h"
+#include "exec/norms.h"
+#include "exec/packet.h"
+#include "exec/pipe.h"
+#include "exec/release.h"
+#include "exec/remote.h"
 #include "exec/state.h"
+#include "exec/talk.h"
 #include "kernel/device.h"
 
 enum {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* evaluation.h - an evaluation that runs now. Private to exec/.
+ *
  * The thread that calls the executor prepares it; lanes write results, each of its own batches.
  */
 #ifndef EXEC_EVALUATION_H

@@ -253,7 +253,7 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
 {
     const size_t buckets = (size_t)exec->layout.buckets.count;
     const size_t shards = (size_t)exec->topology.shards;
-    const size_t pieces = (size_t)exec->norms.count;
+    const size_t pieces = (size_t)exec->norms->count;
 
     exec->memory.counters =
         carve(carver, (size_t)exec->program->n_signals, sizeof *exec->memory.counters);
@@ -276,11 +276,11 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
     if (norms_are_used(&exec->sums) || exec->config.compress.codec)
         exec->memory.sum = carve(carver, exec->layout.vector, sizeof(float));
     if (norms_are_used(&exec->sums)) {
-        exec->norms.gradients = carve(carver, pieces, sizeof(double));
-        exec->norms.params = carve(carver, pieces, sizeof(double));
-        exec->norms.moves = carve(carver, pieces, sizeof(double));
-        exec->norms.rows =
-            carve(carver, buckets * norms_row_sums(&exec->sums), sizeof *exec->norms.rows);
+        exec->norms->gradients = carve(carver, pieces, sizeof(double));
+        exec->norms->params = carve(carver, pieces, sizeof(double));
+        exec->norms->moves = carve(carver, pieces, sizeof(double));
+        exec->norms->rows =
+            carve(carver, buckets * norms_row_sums(&exec->sums), sizeof *exec->norms->rows);
     }
     if (exec->remote)
         lay_out_given(exec, carver, given);
@@ -441,7 +441,7 @@ static enum status read_config(struct exec *exec, struct transport *transport)
     TRY(check_rows(exec));
     TRY(gathers_find(config, &exec->topology, &exec->layout));
     TRY(privacy_check(config, &exec->topology, &exec->layout));
-    TRY(norms_create(&exec->sums, &exec->norms));
+    TRY(norms_create(&exec->sums, exec->norms));
     if (config->device)
         TRY(device_check(exec));
     TRY(make_lanes(exec));
@@ -525,6 +525,14 @@ static enum status allocate(const struct exec_config *config, struct exec **out)
     struct exec *exec;
 
     TRY(mem_alloc(1, sizeof *exec, &exec));
+    enum status status = mem_alloc(1, sizeof *exec->norms, &exec->norms);
+    if (status == STATUS_OK)
+        status = mem_alloc(1, sizeof *exec->clip, &exec->clip);
+    if (status != STATUS_OK) {
+        mem_free(exec->norms);
+        mem_free(exec);
+        return status;
+    }
     exec->config = *config;
     if (config->device)
         exec->config.threads = 1;
@@ -534,15 +542,15 @@ static enum status allocate(const struct exec_config *config, struct exec **out)
                                 .layout = &exec->layout,
                                 .memory = &exec->memory,
                                 .now = &exec->now,
-                                .norms = &exec->norms,
-                                .clip = &exec->clip,
+                                .norms = exec->norms,
+                                .clip = exec->clip,
                                 .threads = 1 };
     exec->account = (struct exec_account){ .config = &exec->config,
                                            .topology = &exec->topology,
                                            .memory = &exec->memory,
                                            .now = &exec->now };
     pthread_mutex_init(&exec->account.overlap.lock, NULL);
-    pthread_mutex_init(&exec->clip.lock, NULL);
+    pthread_mutex_init(&exec->clip->lock, NULL);
     *out = exec;
     return STATUS_OK;
 }
@@ -611,7 +619,7 @@ void exec_destroy(struct exec *exec)
     pool_destroy(exec->lanes_pool);
     account_destroy(&exec->account);
     pthread_mutex_destroy(&exec->account.overlap.lock);
-    pthread_mutex_destroy(&exec->clip.lock);
+    pthread_mutex_destroy(&exec->clip->lock);
     for (int i = 0; exec->lanes && i < exec->topology.n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         destroy_plans(&lane->plans);
@@ -632,7 +640,9 @@ void exec_destroy(struct exec *exec)
     mem_free(exec->layout.largest);
     mem_free(exec->memory.parts);
     mem_free(exec->layout.gathers.item);
-    norms_destroy(&exec->norms);
+    norms_destroy(exec->norms);
+    mem_free(exec->norms);
+    mem_free(exec->clip);
     mem_free(exec);
 }
 

@@ -9,6 +9,8 @@
 
 #include "base/test.h"
 #include "comm/comm_testing.h"
+#include "exec/lane.h"
+#include "exec/release.h"
 #include "exec/state.h"
 #include "exec/steps_testing.h"
 

@@ -12,6 +12,8 @@
 #include "exec/hold.h"
 
 #include "base/mem.h"
+#include "exec/lane.h"
+#include "exec/pipe.h"
 #include "exec/state.h"
 #include "graph/op.h"
 #include "pass/pass.h"

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/lane.h"
 #include "exec/state.h"
 
 /* A worker's slots in shared memory. `written` counts averages, one counter a bucket. */

@@ -14,9 +14,13 @@
 #include "exec/exec.h"
 #include "exec/hold.h"
 #include "exec/lane.h"
+#include "exec/layout.h"
+#include "exec/now.h"
 #include "exec/pipe.h"
 #include "exec/release.h"
 #include "exec/remote.h"
+#include "exec/shared.h"
+#include "exec/sums.h"
 #include "graph/op.h"
 
 struct lane_row {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* lane.h - a lane: a thread of this rank that runs whole shards. Private to exec/.
+ *
  * A lane calls these functions for itself, in a step or an evaluation. Between steps the thread that
  * calls the executor may do so.
  */
@@ -11,13 +12,17 @@
 #include "data/source.h"
 #include "exec/account.h"
 #include "exec/plan.h"
-#include "exec/sums.h"
+#include "exec/sum_worker.h"
 #include "exec/talk.h"
 #include "kernel/tree.h"
 #include "kernel/update.h"
 #include "sched/program.h"
 
 struct exec;
+struct exec_layout;
+struct exec_now;
+struct exec_shared;
+struct exec_topology;
 
 /* In traces: a lane makes its part of a gradient of rows or factors, and uses it. */
 #define EXEC_MAKING "gradient and update"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* layout.h - what the graph says of the memory of a step: vectors, records, tables. Private to exec/.
+ *
  * Made before the shared memory is; constant after creation, so that any thread reads it.
  */
 #ifndef EXEC_LAYOUT_H

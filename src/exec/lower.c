@@ -3,6 +3,8 @@
 #include "sched/lower.h"
 
 #include "base/mem.h"
+#include "exec/net_face.h"
+#include "exec/remote.h"
 #include "exec/state.h"
 #include "sched/verify.h"
 

@@ -26,6 +26,11 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "exec/layout.h"
+#include "exec/now.h"
+#include "exec/shared.h"
+#include "exec/sums.h"
+#include "exec/topology.h"
 #include "kernel/float_mode.h"
 
 enum { LONG_IDLE = 1100 }; /* rounds, some 40 ms */

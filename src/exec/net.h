@@ -25,6 +25,7 @@
 #include "exec/account.h"
 #include "exec/exec.h"
 #include "exec/hold.h"
+#include "exec/sum_worker.h"
 #include "exec/sums.h"
 
 enum { CHANNELS = 8 }; /* rows of the trace: tasks that overlap stand in different ones */

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "exec/net.h"
+#include "exec/net_face.h"
 #include "exec/pages.h"
 #include "exec/state.h"
 

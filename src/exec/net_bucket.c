@@ -10,8 +10,12 @@
  */
 #include <string.h>
 
+#include "exec/layout.h"
 #include "exec/net.h"
 #include "exec/pages.h"
+#include "exec/shared.h"
+#include "exec/sums.h"
+#include "exec/topology.h"
 
 static bool is_dense(const struct net *net, const struct task *task)
 {

@@ -13,7 +13,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/layout.h"
 #include "exec/net.h"
+#include "exec/shared.h"
+#include "exec/sums.h"
+#include "exec/topology.h"
 
 /* What a rail keeps of a compressed bucket. */
 struct net_codec {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* net_face.h - what other files ask of the inter-node thread. Private to exec/.
+ *
  * Called by the thread that calls the executor, between steps.
  */
 #ifndef EXEC_NET_FACE_H

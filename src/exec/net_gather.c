@@ -4,7 +4,12 @@
  * Nothing is added or updated on the way. This node's part goes to all nodes as it lies, theirs come to
  * where they lie there, and the lanes go on as on one machine.
  */
+#include "exec/layout.h"
 #include "exec/net.h"
+#include "exec/norms.h"
+#include "exec/shared.h"
+#include "exec/sums.h"
+#include "exec/topology.h"
 
 /* A message, as it lies in memory. */
 struct parcel {

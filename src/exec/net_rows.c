@@ -19,7 +19,13 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "exec/layout.h"
 #include "exec/net.h"
+#include "exec/norms.h"
+#include "exec/packet.h"
+#include "exec/shared.h"
+#include "exec/sums.h"
+#include "exec/topology.h"
 
 /* What the first rank of a node keeps for a table that is served. */
 struct net_rows {

@@ -14,8 +14,12 @@
  * waits for this task, so until the rail has served it for the last time in the step.
  */
 #include "base/mem.h"
+#include "exec/hold.h"
+#include "exec/layout.h"
 #include "exec/net.h"
 #include "exec/pages.h"
+#include "exec/shared.h"
+#include "exec/topology.h"
 
 enum unshard_state { SHARDED, REQUESTED, UNSHARDED };
 

@@ -26,8 +26,29 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/exec.h"
+#include "exec/layout.h"
+#include "exec/norms.h"
 #include "exec/pipe.h"
+#include "exec/shared.h"
 #include "exec/sums.h"
+#include "exec/topology.h"
+#include "kernel/device.h"
+
+bool sums_scale_losses(const struct sums *sums)
+{
+    return sums->config->device && sums->config->device->precision == DTYPE_F16;
+}
+
+bool sums_need_norm(const struct sums *sums)
+{
+    return sums->layout->facts.rule.clips || sums_scale_losses(sums);
+}
+
+bool norms_are_used(const struct sums *sums)
+{
+    return sums_need_norm(sums) || sums->layout->facts.rule.adapts;
+}
 
 static int64_t stretches_of(const struct sums *sums, int b)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* norms.h - norms that must be known before an update: clipping, LARS, LAMB. Private to exec/.
+ *
  * Called by threads that sum: lanes, and the inter-node thread.
  */
 #ifndef EXEC_NORMS_H
@@ -8,6 +9,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/status.h"
 #include "kernel/exact.h"
 #include "kernel/update.h"
 
@@ -53,6 +55,11 @@ struct piece_range {
     int64_t begin, end;
 };
 
+/* Are losses scaled, as a device computes in f16? */
+bool sums_scale_losses(const struct sums *sums);
+/* Must the norm of all gradients be known, or that it is finite, before anything is updated? */
+bool sums_need_norm(const struct sums *sums);
+bool norms_are_used(const struct sums *sums);
 /* Are a parameter's squares this rank's to count? Of ranks that share layers all have what is not cut: the first one's count. */
 bool norms_count(const struct exec_config *config, const struct value *value);
 MUST_CHECK enum status norms_create(const struct sums *sums, struct norms *norms);

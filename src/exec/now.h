@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* now.h - the step that runs now. Private to exec/.
+ *
  * The thread that calls the executor writes it between steps; lanes and the inter-node thread read
  * it during a step.
  */

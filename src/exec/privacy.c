@@ -9,7 +9,10 @@
 #include <string.h>
 
 #include "exec/exec.h"
+#include "exec/layout.h"
+#include "exec/now.h"
 #include "exec/sums.h"
+#include "exec/topology.h"
 
 enum status privacy_check(const struct exec_config *config,
                           const struct exec_topology *topology,

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "exec/lane.h"
 #include "exec/plan.h"
 #include "exec/state.h"
 #include "graph/op.h"

@@ -15,7 +15,14 @@
  */
 #include <string.h>
 
+#include "exec/exec.h"
+#include "exec/layout.h"
+#include "exec/norms.h"
+#include "exec/now.h"
+#include "exec/remote.h"
+#include "exec/shared.h"
 #include "exec/sums.h"
+#include "exec/topology.h"
 #include "kernel/factor.h"
 
 /* A bucket's stretches, in the numbering of the whole vector, and where they begin. */

@@ -18,9 +18,12 @@
  * the later: all of them are resident until the last shard is through, and nobody stops.
  */
 #include "exec/release.h"
+
 #include "exec/lane.h"
+#include "exec/layout.h"
+#include "exec/now.h"
 #include "exec/pages.h"
-#include "exec/remote.h"
+#include "exec/topology.h"
 
 static size_t bytes_of(const struct exec_layout *layout, int b)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* release.h - gradients that are resident only while they are under way (ZeRO-2). Private to exec/.
+ *
  * Called by the lane that has written them.
  */
 #ifndef EXEC_RELEASE_H

@@ -19,8 +19,11 @@
 #include "base/trace.h"
 #include "exec/account.h"
 #include "exec/exec.h"
+#include "exec/layout.h"
 #include "exec/remote.h"
+#include "exec/shared.h"
 #include "exec/sums.h"
+#include "exec/topology.h"
 
 /* The nodes of the tree that a row of shards makes. */
 static int nodes_of(const struct exec_topology *topology, int64_t first, int64_t count,

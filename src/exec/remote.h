@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* remote.h - sums of gradients that go to servers. Private to exec/.
+ *
  * Called by lanes.
  */
 #ifndef EXEC_REMOTE_H

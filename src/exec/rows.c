@@ -24,7 +24,14 @@
  */
 #include <string.h>
 
+#include "exec/exec.h"
+#include "exec/layout.h"
+#include "exec/norms.h"
+#include "exec/packet.h"
+#include "exec/remote.h"
+#include "exec/shared.h"
 #include "exec/sums.h"
+#include "exec/topology.h"
 #include "graph/op.h"
 #include "kernel/update.h"
 

@@ -1,29 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* state.h - what an executor keeps. Private to exec/.
  *
- * Shared memory of the job, the same on every rank:
- *
- *   counters      one of each task of the step program that another thread waits for (sched/program.h)
- *   arrivals      of every lane at every counter: when, and how often (account.c)
- *   losses        two steps' worth (even, odd) of one loss and one count a shard
- *   parameters    one flat vector: bucket 0, bucket 1, ...
- *   state         one such vector a state of the optimizer
- *   gradients     of every lane of every rank: one such vector a partial sum it may hold; none if there
- *                 is one shard and no clipping: buckets pass through the lane's arena then (plan.h)
- *   tables        of every gather: what each shard gives to all in the middle of a step (gather.c)
- *   records       of every shard: the factors of gradients that are not summed but made from them, and the
- *                 ids and dy of tables
- *   sum, squares  with clipping, LARS and LAMB: the summed gradient, of tables the rows that occur, and sums of
- *                 squares (norms.c)
- *
- * A layer whose columns belong to lanes (columns.c) has its weight, and the weight's state, with
- * the lanes from the first step after a settle until the next; the flat vectors are then stale.
- *
- * Of a job on several machines (nodes) each has such a block: parameters and state whole, gradients
- * of its own lanes, records and tables of all shards. Inter-node threads (net.c) bring what the others have.
- *
- * Who may write what, and after what, the step program says. Counters only grow; a task of step s is
- * awaited as (s + 1) times the members that raise its counter.
+ * For the files that make an executor, begin and end its steps and evaluations, or work between them,
+ * and for those of devices. Tasks of a step see parts of it: lane.h, net.h, sums.h. The thread that
+ * calls the executor alone writes here, between steps.
  */
 #ifndef EXEC_STATE_H
 #define EXEC_STATE_H
@@ -32,19 +12,13 @@
 #include "exec/evaluation.h"
 #include "exec/exec.h"
 #include "exec/hold.h"
-#include "exec/lane.h"
 #include "exec/layout.h"
-#include "exec/net_face.h"
-#include "exec/norms.h"
 #include "exec/now.h"
-#include "exec/pipe.h"
-#include "exec/release.h"
-#include "exec/remote.h"
 #include "exec/shared.h"
 #include "exec/sums.h"
-#include "exec/talk.h"
 #include "exec/topology.h"
-#include "sched/lower.h"
+
+struct lane;
 
 struct exec {
     struct exec_config config;
@@ -56,9 +30,9 @@ struct exec {
     struct exec_evaluation eval;
     struct exec_account account;
     struct exec_now now;
-    struct norms norms;
+    struct norms *norms;
     struct sums sums; /* what summing and updating needs of the above */
-    struct clip clip;
+    struct clip *clip;
     struct hold hold;           /* parameters that are held in parts */
     struct program *program;    /* what this node's lanes and inter-node threads do in a step */
     struct net *net;            /* to other nodes, or NULL */

@@ -1,22 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /* sums.h - sums of gradients and updates, a thread's part at a time. Private to exec/.
+ *
  * reduce.c sums dense buckets and factors, rows.c tables, columns.c layers whose columns belong to
  * lanes, privacy.c adds noise. Called by lanes and by the inter-node thread, each for its own part.
  */
 #ifndef EXEC_SUMS_H
 #define EXEC_SUMS_H
 
-#include "exec/exec.h"
-#include "exec/layout.h"
-#include "exec/norms.h"
-#include "exec/now.h"
-#include "exec/packet.h"
-#include "exec/remote.h"
-#include "exec/shared.h"
-#include "exec/topology.h"
-#include "kernel/tree.h"
+#include <stddef.h>
+#include <stdint.h>
 
-struct pool;
+#include "base/status.h"
+#include "exec/sum_worker.h"
+#include "kernel/tree.h"
+#include "kernel/update.h"
+
+struct clip;
+struct exact_sum;
+struct exec_config;
+struct exec_layout;
+struct exec_model;
+struct exec_now;
+struct exec_rows;
+struct exec_shared;
+struct exec_topology;
+struct norms;
+struct remote;
+struct rows_packet;
 struct trace_row;
 
 /* What summing and updating needs of an executor. The pointers are constant after creation. */
@@ -32,23 +42,6 @@ struct sums {
     struct remote *remote; /* or NULL */
     int threads;           /* of each lane */
     uint32_t beside_tag;   /* of what is told; the next is of what is added */
-};
-
-/* A lane's columns of such a layer's weight: k rows, `stride` apart, in memory that no other lane
- * touches. What a row has beyond its columns means nothing. */
-struct columns {
-    int64_t first, count, stride;
-    float *param;
-    float *state[KERNEL_STATES];
-};
-
-/* A thread that sums: a lane, or an inter-node thread, which works on what its caller names. */
-struct sum_worker {
-    const struct sums *sums;
-    int number;              /* of a lane, among all lanes of this node */
-    struct pool *pool;       /* threads that share its work, or NULL */
-    float *scratch;          /* reduce_scratch bytes for each of its threads */
-    struct columns *columns; /* one a bucket */
 };
 
 MUST_CHECK enum status columns_create(struct sum_worker *worker);
@@ -126,20 +119,5 @@ void reduce_clear_gaps(const struct sums *sums, int b, float *gradients);
  * squares are there. Lanes and the inter-node thread may ask; where there are ranks beside it waits for them, once a
  * step. */
 MUST_CHECK enum status reduce_clip_scale(const struct sums *sums, uint32_t step, float *out);
-
-/* Are losses scaled, as a device computes in f16? */
-static inline bool sums_scale_losses(const struct sums *sums)
-{
-    return sums->config->device && sums->config->device->precision == DTYPE_F16;
-}
-/* Must the norm of all gradients be known, or that it is finite, before anything is updated? */
-static inline bool sums_need_norm(const struct sums *sums)
-{
-    return sums->layout->facts.rule.clips || sums_scale_losses(sums);
-}
-static inline bool norms_are_used(const struct sums *sums)
-{
-    return sums_need_norm(sums) || sums->layout->facts.rule.adapts;
-}
 
 #endif /* EXEC_SUMS_H */

@@ -6,9 +6,13 @@
  * counter. The program says which tasks there are; nothing here knows a strategy. A kind of task is
  * a row of `rows`.
  */
+#include "exec/exec.h"
 #include "exec/lane.h"
+#include "exec/layout.h"
+#include "exec/now.h"
 #include "exec/release.h"
 #include "exec/remote.h"
+#include "exec/sums.h"
 
 /* What a lane does for a kind of task, and what a trace calls it. */
 struct sync_row {

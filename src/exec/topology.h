@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* topology.h - which ranks, lanes and shards the job has, and which of them are this rank's.
- * Private to exec/. Constant after creation: any thread reads it.
+/* topology.h - which ranks, lanes and shards the job has, and which are this rank's. Private to exec/.
+ *
+ * Constant after creation: any thread reads it.
  */
 #ifndef EXEC_TOPOLOGY_H
 #define EXEC_TOPOLOGY_H

@@ -10,9 +10,9 @@
 /* With the lock: did the thread fail? */
 static enum status failure(const struct ps_client *client)
 {
-    if (client->status == STATUS_OK)
+    if (client->handoff.status == STATUS_OK)
         return STATUS_OK;
-    return status_set(client->status, client->text);
+    return status_set(client->handoff.status, client->handoff.text);
 }
 
 static void note_meeting(const struct ps_client *client, const char *point)
@@ -46,7 +46,7 @@ static enum status wait_for_change(struct ps_client *client, struct patience *pa
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += (until.tv_nsec + slice_ns) / 1000000000;
     until.tv_nsec = (until.tv_nsec + slice_ns) % 1000000000;
-    pthread_cond_timedwait(&client->changed, &client->lock, &until);
+    pthread_cond_timedwait(&client->handoff.changed, &client->handoff.lock, &until);
     return failure(client);
 }
 
@@ -59,23 +59,23 @@ static enum status hand(struct ps_client *client, enum command what, const struc
     enum status status;
 
     note_meeting(client, "command");
-    pthread_mutex_lock(&client->lock);
+    pthread_mutex_lock(&client->handoff.lock);
     status = failure(client);
-    while (status == STATUS_OK && client->command != COMMAND_NONE)
+    while (status == STATUS_OK && client->handoff.command != COMMAND_NONE)
         status = wait_for_change(client, &patience, "a word");
     if (tick)
-        client->said = *tick;
-    client->command = what;
-    client->is_done = false;
-    pthread_mutex_unlock(&client->lock);
+        client->handoff.said = *tick;
+    client->handoff.command = what;
+    client->handoff.is_done = false;
+    pthread_mutex_unlock(&client->handoff.lock);
     transport_ring(client->config.transport);
     if (!waits || status != STATUS_OK)
         return status;
-    pthread_mutex_lock(&client->lock);
+    pthread_mutex_lock(&client->handoff.lock);
     status = failure(client);
-    while (status == STATUS_OK && !client->is_done)
+    while (status == STATUS_OK && !client->handoff.is_done)
         status = wait_for_change(client, &patience, "an answer");
-    pthread_mutex_unlock(&client->lock);
+    pthread_mutex_unlock(&client->handoff.lock);
     return status;
 }
 
@@ -136,11 +136,11 @@ enum status ps_await(struct ps_client *client, int bucket)
     if (has_arrived(client, bucket))
         return STATUS_OK;
     const int64_t began = clock_ns();
-    pthread_mutex_lock(&client->lock);
+    pthread_mutex_lock(&client->handoff.lock);
     status = failure(client);
     while (!has_arrived(client, bucket) && status == STATUS_OK)
         status = wait_for_change(client, &patience, "values");
-    pthread_mutex_unlock(&client->lock);
+    pthread_mutex_unlock(&client->handoff.lock);
     count_wait(client, began);
     return status;
 }
@@ -155,12 +155,12 @@ enum status ps_tick(struct ps_client *client, const struct ps_tick *tick, struct
     enum status status;
 
     TRY(hand(client, COMMAND_TICK, &said, false));
-    pthread_mutex_lock(&client->lock);
+    pthread_mutex_lock(&client->handoff.lock);
     status = failure(client);
-    while (waits && client->heard_clock <= clock && status == STATUS_OK)
+    while (waits && client->handoff.heard_clock <= clock && status == STATUS_OK)
         status = wait_for_change(client, &patience, "the others' ticks");
-    *out = client->heard;
-    pthread_mutex_unlock(&client->lock);
+    *out = client->handoff.heard;
+    pthread_mutex_unlock(&client->handoff.lock);
     TRY(status);
     if (!waits)
         out->clock = clock + 1;
@@ -173,9 +173,9 @@ enum status ps_tick(struct ps_client *client, const struct ps_tick *tick, struct
 enum status ps_begin(struct ps_client *client, uint64_t step)
 {
     atomic_store_explicit(&client->clock, step, memory_order_relaxed);
-    pthread_mutex_lock(&client->lock);
-    client->heard_clock = step;
-    pthread_mutex_unlock(&client->lock);
+    pthread_mutex_lock(&client->handoff.lock);
+    client->handoff.heard_clock = step;
+    pthread_mutex_unlock(&client->handoff.lock);
     return command(client, COMMAND_BEGIN);
 }
 
@@ -183,9 +183,9 @@ enum status ps_begin(struct ps_client *client, uint64_t step)
 
 static bool is_dismissed(struct ps_client *client)
 {
-    pthread_mutex_lock(&client->lock);
-    const bool dismissed = client->is_dismissed;
-    pthread_mutex_unlock(&client->lock);
+    pthread_mutex_lock(&client->handoff.lock);
+    const bool dismissed = client->handoff.is_dismissed;
+    pthread_mutex_unlock(&client->handoff.lock);
     return dismissed;
 }
 
@@ -218,11 +218,11 @@ static enum status await_all(struct ps_client *client)
 
     for (int b = 0; b < client->config.layout.buckets && status == STATUS_OK; b++) {
         struct patience patience = { 0 };
-        pthread_mutex_lock(&client->lock);
+        pthread_mutex_lock(&client->handoff.lock);
         status = failure(client);
-        while (status == STATUS_OK && !has_arrived(client, b) && !client->is_dismissed)
+        while (status == STATUS_OK && !has_arrived(client, b) && !client->handoff.is_dismissed)
             status = wait_for_change(client, &patience, "values");
-        pthread_mutex_unlock(&client->lock);
+        pthread_mutex_unlock(&client->handoff.lock);
     }
     return status;
 }
@@ -251,8 +251,8 @@ enum status ps_put(struct ps_client *client, int state, const float *vector)
 {
     if (state >= client->slices->config.layout.n_states)
         return STATUS_OK; /* PS_CENTER: servers have none */
-    client->state = state;
-    client->source = vector;
+    client->handoff.state = state;
+    client->handoff.source = vector;
     return command(client, COMMAND_PUT);
 }
 
@@ -260,8 +260,8 @@ enum status ps_get(struct ps_client *client, int state, float *vector)
 {
     if (state >= client->slices->config.layout.n_states)
         return FAIL(STATUS_USAGE, "servers have no state %d", state);
-    client->state = state;
-    client->target = vector;
+    client->handoff.state = state;
+    client->handoff.target = vector;
     return command(client, COMMAND_GET);
 }
 
@@ -272,7 +272,7 @@ enum status ps_meet(struct ps_client *client)
 
 enum status ps_collect(struct ps_client *client, struct ps_stats *out)
 {
-    client->stats = out;
+    client->handoff.stats = out;
     return command(client, COMMAND_ASK);
 }
 
@@ -320,9 +320,9 @@ enum status ps_attach(struct ps_client *client, const struct ps_memory *memory)
 
 static enum status start_thread(struct ps_client *client)
 {
-    if (pthread_create(&client->thread, NULL, client_run, client) != 0)
+    if (pthread_create(&client->handoff.thread, NULL, client_run, client) != 0)
         return FAIL(STATUS_NO_MEMORY, "cannot start a thread for parameter servers");
-    client->has_thread = true;
+    client->handoff.has_thread = true;
     return STATUS_OK;
 }
 
@@ -335,13 +335,13 @@ static enum status fill_client(struct ps_client *client)
     TRY(block_create(slices, &client->block));
     TRY(mem_alloc(servers, sizeof(*client->lines), &client->lines));
     TRY(mem_alloc(servers, sizeof(bool), &client->is_lost));
-    TRY(mem_alloc(servers, sizeof(bool), &client->answered));
+    TRY(mem_alloc(servers, sizeof(bool), &client->own.answered));
     TRY(mem_alloc(n, sizeof(*client->wanted), &client->wanted));
-    TRY(mem_alloc(n, sizeof(*client->left), &client->left));
+    TRY(mem_alloc(n, sizeof(*client->own.left), &client->own.left));
     TRY(mem_alloc((size_t)client->config.layout.buckets, sizeof(*client->buckets),
                   &client->buckets));
     TRY(mem_alloc(TREE_SCRATCH, sizeof(float), &client->scratch));
-    TRY(mem_alloc(1, sizeof(*client->coming), &client->coming));
+    TRY(mem_alloc(1, sizeof(*client->own.coming), &client->own.coming));
     for (size_t i = 0; i < n; i++)
         client->wanted[i].server = slices->slice[i].server;
     const uint32_t tag = transport_new_tags(transport, 2);
@@ -363,20 +363,20 @@ static enum status fill_client(struct ps_client *client)
 
 static void destroy(struct ps_client *client)
 {
-    if (client->has_thread)
-        pthread_join(client->thread, NULL);
+    if (client->handoff.has_thread)
+        pthread_join(client->handoff.thread, NULL);
     for (int s = 0; client->lines && s < client->config.servers; s++)
         line_close(&client->lines[s]);
-    pthread_cond_destroy(&client->changed);
-    pthread_mutex_destroy(&client->lock);
+    pthread_cond_destroy(&client->handoff.changed);
+    pthread_mutex_destroy(&client->handoff.lock);
     mem_free(client->lines);
     mem_free(client->is_lost);
-    mem_free(client->answered);
+    mem_free(client->own.answered);
     mem_free(client->wanted);
-    mem_free(client->left);
+    mem_free(client->own.left);
     mem_free(client->buckets);
     mem_free(client->scratch);
-    mem_free(client->coming);
+    mem_free(client->own.coming);
     block_release(&client->block);
     slices_destroy(client->slices);
     mem_free(client);
@@ -396,8 +396,8 @@ enum status ps_join(const struct ps_config *config, struct ps_client **out)
     client->slices = slices;
     client->config = *config;
     client->worker = transport_rank(config->transport);
-    pthread_mutex_init(&client->lock, NULL);
-    pthread_cond_init(&client->changed, NULL);
+    pthread_mutex_init(&client->handoff.lock, NULL);
+    pthread_cond_init(&client->handoff.changed, NULL);
     const enum status status = fill_client(client);
     if (status != STATUS_OK) {
         destroy(client);

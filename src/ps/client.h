@@ -49,23 +49,8 @@ struct said {
     uint64_t clock;
 };
 
-struct ps_client {
-    struct ps_config config;
-    struct slices *slices;
-    struct block block;
-    int worker;
-    struct ps_memory memory;
-    bool in_place;         /* servers of this node read the partial sums where they are */
-    struct line *lines;    /* one a server */
-    bool *is_lost;         /* [servers]: and what follows from it is done */
-    struct wanted *wanted; /* one a slice */
-    struct bucket *buckets;
-    float *scratch;
-    _Atomic uint32_t round;  /* clocks ended since ps_begin */
-    _Atomic uint64_t clock;  /* the worker's */
-    _Atomic int64_t wait_ns; /* of who calls */
-    _Atomic int64_t move_ns, bytes;
-
+/* Between the worker's thread and the client's. */
+struct client_handoff {
     pthread_t thread;
     bool has_thread;
     pthread_mutex_t lock; /* a leaf; guards what follows */
@@ -83,14 +68,37 @@ struct ps_client {
     float *target;
     struct ps_stats *stats;
     bool is_dismissed; /* a spare: the others have come to the end, at one server at least */
+};
 
-    /* The thread's own */
+/* Of the client's thread alone. */
+struct client_own {
     enum command running; /* of which the end has not come */
     struct said saying;
     bool has_met;   /* MEET is said */
     bool *answered; /* [servers]: MEET, ASK */
     int64_t *left;  /* [slices]: elements that GET lacks */
     struct ps_stats *coming;
+};
+
+struct ps_client {
+    struct ps_config config;
+    struct slices *slices;
+    struct block block;
+    int worker;
+    struct ps_memory memory;
+    bool in_place;         /* servers of this node read the partial sums where they are */
+    struct line *lines;    /* one a server */
+    bool *is_lost;         /* [servers]: and what follows from it is done */
+    struct wanted *wanted; /* one a slice */
+    struct bucket *buckets;
+    float *scratch;
+    _Atomic uint32_t round;  /* clocks ended since ps_begin */
+    _Atomic uint64_t clock;  /* the worker's */
+    _Atomic int64_t wait_ns; /* of who calls */
+    _Atomic int64_t move_ns, bytes;
+
+    struct client_handoff handoff;
+    struct client_own own;
 };
 
 /* move.c: values between the worker's memory and the servers'. */

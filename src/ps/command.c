@@ -76,7 +76,8 @@ static int64_t fill_put(void *arg, const struct job *job, struct frame *head, vo
 
     head->count = left < FRAME_FLOATS ? left : FRAME_FLOATS;
     head->bytes = (uint32_t)head->count * (uint32_t)sizeof(float);
-    move_gather(client->slices, head->slice, client->source, job->at, head->count, payload);
+    move_gather(client->slices, head->slice, client->handoff.source, job->at, head->count,
+                payload);
     return job->at + head->count;
 }
 
@@ -85,10 +86,11 @@ static void write_slice(const struct ps_client *client, int server, int slice)
 {
     const struct slices *slices = client->slices;
     char *area = block_server(&client->block, slices_rank(slices, server));
-    float *to = client->state < 0 ? slices_param(slices, area, server, slice)
-                                  : slices_state(slices, area, server, slice, client->state);
+    float *to = client->handoff.state < 0
+                    ? slices_param(slices, area, server, slice)
+                    : slices_state(slices, area, server, slice, client->handoff.state);
 
-    move_gather(slices, slice, client->source, 0, slices->slice[slice].count, to);
+    move_gather(slices, slice, client->handoff.source, 0, slices->slice[slice].count, to);
 }
 
 static enum status put_slice(struct ps_client *client, int server, int slice)
@@ -100,7 +102,7 @@ static enum status put_slice(struct ps_client *client, int server, int slice)
         return STATUS_OK;
     }
     TRY(client_job(client, server, FRAME_PUT, slice, &job));
-    job->head.part = client->state;
+    job->head.part = client->handoff.state;
     job->fill = fill_put;
     job->arg = client;
     job->end = client->slices->slice[slice].count;
@@ -142,14 +144,14 @@ static enum status begin(struct ps_client *client)
 static enum status send_tick(struct ps_client *client)
 {
     const struct frame_tick tick = {
-        .said = client->saying.tick,
+        .said = client->own.saying.tick,
         .wait = (double)atomic_load_explicit(&client->wait_ns, memory_order_relaxed) * 1e-9,
     };
     struct job *job;
 
     for (int s = 0; s < client->config.servers; s++) {
         TRY(client_job(client, s, FRAME_TICK, 0, &job));
-        job->head.clock = client->saying.clock;
+        job->head.clock = client->own.saying.clock;
         job->head.bytes = sizeof(tick);
         memcpy(job->payload, &tick, sizeof(tick));
     }
@@ -160,16 +162,16 @@ enum status command_get(struct ps_client *client, int slice)
 {
     struct job *job;
 
-    client->left[slice] = client->slices->slice[slice].count;
+    client->own.left[slice] = client->slices->slice[slice].count;
     TRY(client_job(client, client->wanted[slice].server, FRAME_GET, slice, &job));
-    job->head.part = client->state;
+    job->head.part = client->handoff.state;
     return STATUS_OK;
 }
 
 enum status command_start(struct ps_client *client, enum command command)
 {
-    memset(client->answered, 0, (size_t)client->config.servers * sizeof(bool));
-    client->running = command;
+    memset(client->own.answered, 0, (size_t)client->config.servers * sizeof(bool));
+    client->own.running = command;
     switch (command) {
     case COMMAND_HELLO:
         return send_hello(client);
@@ -182,14 +184,14 @@ enum status command_start(struct ps_client *client, enum command command)
     case COMMAND_STAND:
         return STATUS_OK;
     case COMMAND_MEET: /* command_meet */
-        client->has_met = false;
+        client->own.has_met = false;
         return STATUS_OK;
     case COMMAND_GET:
         for (int i = 0; i < client->slices->count; i++)
             TRY(command_get(client, i));
         return STATUS_OK;
     case COMMAND_ASK:
-        memset(client->stats, 0, sizeof(*client->stats));
+        memset(client->handoff.stats, 0, sizeof(*client->handoff.stats));
         return say(client, FRAME_ASK, 0);
     case COMMAND_LEAVE:
         return say(client, FRAME_BYE, 0);
@@ -201,13 +203,13 @@ enum status command_start(struct ps_client *client, enum command command)
 
 enum status command_meet(struct ps_client *client)
 {
-    if (client->running != COMMAND_MEET || client->has_met)
+    if (client->own.running != COMMAND_MEET || client->own.has_met)
         return STATUS_OK;
     for (int i = 0; i < client->slices->count; i++) {
         if (client->wanted[i].wish != WISH_NONE)
             return STATUS_OK;
     }
-    client->has_met = true;
+    client->own.has_met = true;
     return say(client, FRAME_MEET, 0);
 }
 
@@ -225,7 +227,7 @@ int command_place(const struct ps_client *client)
 static bool all_answered(const struct ps_client *client)
 {
     for (int s = 0; s < client->config.servers; s++) {
-        if (client_hears(client, s) && !client->answered[s])
+        if (client_hears(client, s) && !client->own.answered[s])
             return false;
     }
     return true;
@@ -242,19 +244,19 @@ static bool all_idle(const struct ps_client *client)
 
 bool command_is_complete(const struct ps_client *client)
 {
-    switch (client->running) {
+    switch (client->own.running) {
     case COMMAND_PUT:
     case COMMAND_LEAVE:
         return all_idle(client);
     case COMMAND_MEET:
-        return client->has_met && all_answered(client);
+        return client->own.has_met && all_answered(client);
     case COMMAND_STAND:
-        return client->is_dismissed || command_place(client) >= 0;
+        return client->handoff.is_dismissed || command_place(client) >= 0;
     case COMMAND_ASK:
         return all_answered(client);
     case COMMAND_GET:
         for (int i = 0; i < client->slices->count; i++) {
-            if (client->left[i] > 0)
+            if (client->own.left[i] > 0)
                 return false;
         }
         return true;

@@ -13,9 +13,9 @@ static const int64_t look_again_ns = 100 * 1000 * 1000;
 
 static void signal_change(struct ps_client *client)
 {
-    pthread_mutex_lock(&client->lock);
-    pthread_cond_broadcast(&client->changed);
-    pthread_mutex_unlock(&client->lock);
+    pthread_mutex_lock(&client->handoff.lock);
+    pthread_cond_broadcast(&client->handoff.changed);
+    pthread_mutex_unlock(&client->handoff.lock);
 }
 
 static int64_t bytes_of_values(const struct slice *slice, const struct frame *frame)
@@ -57,12 +57,12 @@ static enum status hear_got(struct ps_client *client, const struct frame *frame,
     const struct slice *slice = &client->slices->slice[frame->slice];
 
     /* Frames of a slice come in order; those of a server that was lost are asked for again. */
-    if (client->running != COMMAND_GET || frame->part != client->state ||
-        frame->at != slice->count - client->left[frame->slice])
+    if (client->own.running != COMMAND_GET || frame->part != client->handoff.state ||
+        frame->at != slice->count - client->own.left[frame->slice])
         return FAIL(STATUS_CORRUPT, "values of slice %d that nobody wants", frame->slice);
     move_scatter(client->slices, frame->slice, payload, frame->at, frame->count,
-                 client->target);
-    client->left[frame->slice] -= frame->count;
+                 client->handoff.target);
+    client->own.left[frame->slice] -= frame->count;
     return STATUS_OK;
 }
 
@@ -71,26 +71,26 @@ static void hear_heard(struct ps_client *client, const struct frame *frame, cons
     struct frame_heard heard;
 
     memcpy(&heard, payload, sizeof(heard));
-    pthread_mutex_lock(&client->lock);
-    client->heard_clock = frame->clock;
-    client->heard = (struct ps_heard){ .clock = frame->clock,
-                                       .sum = heard.sum,
-                                       .all = heard.all,
-                                       .low = heard.low,
-                                       .high = heard.high,
-                                       .lost = (int)heard.lost };
-    pthread_cond_broadcast(&client->changed);
-    pthread_mutex_unlock(&client->lock);
+    pthread_mutex_lock(&client->handoff.lock);
+    client->handoff.heard_clock = frame->clock;
+    client->handoff.heard = (struct ps_heard){ .clock = frame->clock,
+                                               .sum = heard.sum,
+                                               .all = heard.all,
+                                               .low = heard.low,
+                                               .high = heard.high,
+                                               .lost = (int)heard.lost };
+    pthread_cond_broadcast(&client->handoff.changed);
+    pthread_mutex_unlock(&client->handoff.lock);
 }
 
 /* What all servers know alike is taken from the first. */
 static void hear_stats(struct ps_client *client, int server, const void *payload)
 {
-    struct ps_stats *out = client->stats;
-    struct ps_stats *stats = client->coming;
+    struct ps_stats *out = client->handoff.stats;
+    struct ps_stats *stats = client->own.coming;
     bool is_first = true;
 
-    if (client->running != COMMAND_ASK || client->answered[server])
+    if (client->own.running != COMMAND_ASK || client->own.answered[server])
         return;
     memcpy(stats, payload, sizeof(*stats));
     for (int s = 0; s < server; s++)
@@ -110,20 +110,20 @@ static void hear_stats(struct ps_client *client, int server, const void *payload
     memcpy(out->server, servers, sizeof(servers));
     memcpy(out->stale, stale, sizeof(stale));
     out->largest_spread = spread;
-    client->answered[server] = true;
+    client->own.answered[server] = true;
 }
 
 /* All have come to the end; who did not come itself is a spare. */
 static void hear_met(struct ps_client *client, int server)
 {
-    if (client->running == COMMAND_MEET) {
-        client->answered[server] = true;
+    if (client->own.running == COMMAND_MEET) {
+        client->own.answered[server] = true;
         return;
     }
-    pthread_mutex_lock(&client->lock);
-    client->is_dismissed = true;
-    pthread_cond_broadcast(&client->changed);
-    pthread_mutex_unlock(&client->lock);
+    pthread_mutex_lock(&client->handoff.lock);
+    client->handoff.is_dismissed = true;
+    pthread_cond_broadcast(&client->handoff.changed);
+    pthread_mutex_unlock(&client->handoff.lock);
 }
 
 static enum status hear(struct ps_client *client, int server, const struct frame *frame,
@@ -174,7 +174,7 @@ static enum status turn_to_partner(struct ps_client *client, int slice, int lost
         TRY(command_pull(client, slice));
     else if (wanted->wish == WISH_PUSH)
         TRY(move_push(client, slice));
-    if (client->running == COMMAND_GET && client->left[slice] > 0)
+    if (client->own.running == COMMAND_GET && client->own.left[slice] > 0)
         TRY(command_get(client, slice));
     return STATUS_OK;
 }
@@ -267,26 +267,27 @@ static enum status push_buckets(struct ps_client *client, bool *out_moved)
 
 static enum command take_command(struct ps_client *client)
 {
-    pthread_mutex_lock(&client->lock);
-    const enum command command = client->command;
-    client->command = COMMAND_NONE;
-    client->saying = client->said;
+    pthread_mutex_lock(&client->handoff.lock);
+    const enum command command = client->handoff.command;
+    client->handoff.command = COMMAND_NONE;
+    client->own.saying = client->handoff.said;
     if (command != COMMAND_NONE)
-        pthread_cond_broadcast(&client->changed);
-    pthread_mutex_unlock(&client->lock);
+        pthread_cond_broadcast(&client->handoff.changed);
+    pthread_mutex_unlock(&client->handoff.lock);
     return command;
 }
 
 static void end_command(struct ps_client *client)
 {
-    if (client->running == COMMAND_NONE || !command_is_complete(client))
+    if (client->own.running == COMMAND_NONE || !command_is_complete(client))
         return;
-    pthread_mutex_lock(&client->lock);
-    client->is_done = client->command == COMMAND_NONE; /* else the next one is here already */
-    client->has_ended = client->running == COMMAND_LEAVE;
-    client->running = COMMAND_NONE;
-    pthread_cond_broadcast(&client->changed);
-    pthread_mutex_unlock(&client->lock);
+    pthread_mutex_lock(&client->handoff.lock);
+    client->handoff.is_done =
+        client->handoff.command == COMMAND_NONE; /* else the next one is here already */
+    client->handoff.has_ended = client->own.running == COMMAND_LEAVE;
+    client->own.running = COMMAND_NONE;
+    pthread_cond_broadcast(&client->handoff.changed);
+    pthread_mutex_unlock(&client->handoff.lock);
 }
 
 static enum status look_once(struct ps_client *client, bool *out_moved)
@@ -316,12 +317,12 @@ static enum status run(struct ps_client *client)
 {
     struct transport *transport = client->config.transport;
 
-    while (!client->has_ended) {
+    while (!client->handoff.has_ended) {
         const uint32_t seen = transport_bell(transport);
         bool moved;
 
         TRY(look_once(client, &moved));
-        if (!moved && !client->has_ended)
+        if (!moved && !client->handoff.has_ended)
             TRY(transport_wait_bell(transport, seen, look_again_ns, "parameter servers"));
     }
     return STATUS_OK;
@@ -333,12 +334,13 @@ void *client_run(void *arg)
 
     kernel_flush_denormals();
     const enum status status = run(client);
-    pthread_mutex_lock(&client->lock);
-    client->status = status;
+    pthread_mutex_lock(&client->handoff.lock);
+    client->handoff.status = status;
     if (status != STATUS_OK)
-        (void)snprintf(client->text, sizeof(client->text), "%s", status_message());
-    client->has_ended = true;
-    pthread_cond_broadcast(&client->changed);
-    pthread_mutex_unlock(&client->lock);
+        (void)snprintf(client->handoff.text, sizeof(client->handoff.text), "%s",
+                       status_message());
+    client->handoff.has_ended = true;
+    pthread_cond_broadcast(&client->handoff.changed);
+    pthread_mutex_unlock(&client->handoff.lock);
     return NULL;
 }
