@@ -26,6 +26,12 @@ MUST_CHECK enum status program_verify(const struct program *program);
 MUST_CHECK enum status program_verify_nodes(const struct program *const *programs, int n,
                                             int64_t shards);
 
+/* A worker with parameter servers, and these. Each push of the worker has a server that takes it, each pull
+ * one that answers, and each slice one server. A replica, and squares of a sum, go where a task expects
+ * them. program_verify and program_verify_nodes look at the program of a server by itself. */
+MUST_CHECK enum status program_verify_servers(const struct program *worker,
+                                              const struct program *const *servers, int n);
+
 /* The stages of a pipeline, whose graph all have. `actions`: stage after stage, pipe_count of each; the
  * first function takes those of pipe_schedule. config has been checked (pipe_check). */
 MUST_CHECK enum status pipe_verify(const struct graph *graph, const struct pipe_config *config);
