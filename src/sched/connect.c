@@ -107,8 +107,7 @@ static enum status put_after(struct connecting *c, int a, int b, bool is_last_st
                              bool is_local)
 {
     const struct program *program = c->program;
-    const bool may_miss =
-        !is_last_step && !is_local && program->tasks[a].members > program->tasks[b].members;
+    const bool may_miss = !is_last_step && !is_local && program->tasks[a].is_of_workers;
     struct wait wait = { .task = a,
                          .is_last_step = is_last_step,
                          .is_local = is_local,

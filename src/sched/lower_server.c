@@ -50,6 +50,7 @@ static struct task *add(struct serving *s, enum task_kind kind, bool is_of_worke
                            .gather = -1,
                            .stride = 1,
                            .rail = -1,
+                           .is_of_workers = is_of_workers,
                            .members = is_of_workers ? s->config->workers : 1,
                            .increment = 1,
                            .signal = -1 };

@@ -143,8 +143,8 @@ void program_print_text(const struct program *program, struct strbuf *out)
         task_print_name(task, out);
         if (task->rail >= 0)
             strbuf_printf(out, " on rail %d", task->rail);
-        if (task->place == PLACE_SERVER && task->members > 1)
-            strbuf_printf(out, " of %d workers", task->members);
+        if (task->is_of_workers)
+            strbuf_printf(out, " for each of %d workers", task->members);
         print_waits(program, task, out);
         print_accesses(task, false, out);
         print_accesses(task, true, out);

@@ -144,6 +144,7 @@ struct task {
     int slice;  /* PLACE_SERVER: number of the slice; -1: of none */
     int peer;   /* PLACE_SERVER: the other server; -1: none */
     int but;    /* PLACE_SERVER: of the workers so many may be missing */
+    bool is_of_workers; /* PLACE_SERVER: each worker is a member; else there is one */
     int gather; /* -1: of no table of batch statistics */
     /* Who runs it: lanes 0, stride, ... of the node, or its rails; `rail` >= 0: that one alone. */
     int stride, rail;
