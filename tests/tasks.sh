@@ -14,7 +14,7 @@ images="--data fashion-mnist --batch 24 --shards 4"
 words="nbow --data ./documents --batch 24 --shards 4 --dim 20"
 checked=0
 
-# check_tasks RANKS WORKERS ARGUMENTS...: ranks that are no workers are servers
+# check_tasks RANKS WORKERS ARGUMENTS...: ranks that are no workers are servers, whose tasks are compared, too
 check_tasks() {
     local ranks=$1 workers=$2 shared=() files=() r
     shift 2
@@ -27,7 +27,7 @@ check_tasks() {
     rm -rf traced
     start "$ranks" "$workers" "$@" --limit 96 --steps 4 --threads 1 --seed 7 --quiet --trace --trace-steps 1:4 --out traced ||
         complain "train $*"
-    for ((r = 0; r < workers; r++)); do
+    for ((r = 0; r < ranks; r++)); do # the last are servers
         "$tutti" graph "$@" -n "$workers" --threads 1 --after lower --rank $r --format json >rank-$r.json || complain "graph $*"
         files+=("rank-$r.json")
     done

@@ -129,6 +129,11 @@ enum status exec_make_program(struct exec *exec)
     return name_tasks(exec);
 }
 
+const struct program *exec_program(const struct exec *exec)
+{
+    return exec->program;
+}
+
 void exec_destroy_program(struct exec *exec)
 {
     program_destroy(exec->program);

@@ -90,8 +90,13 @@ enum status ps_lower(const struct ps_config *config, int server, struct program 
     struct slices *slices;
 
     TRY(slices_create(config, &slices));
-    const enum status status = lower(slices, NULL, server, out);
+    enum status status = lower(slices, NULL, server, out);
     slices_destroy(slices);
+    if (status != STATUS_OK)
+        return status;
+    status = verify(*out);
+    if (status != STATUS_OK)
+        program_destroy(*out);
     return status;
 }
 

@@ -119,7 +119,7 @@ static void print_waits(const struct program *program, const struct task *task,
     for (int i = 0; i < task->n_waits; i++) {
         const struct wait *wait = &program->waits[task->first_wait + i];
         strbuf_printf(out, "%s%s%s%d%s", before, wait->is_apart ? "not during " : "",
-                      wait->is_last_step ? "last " : "", wait->task,
+                      wait->is_last_step && wait->earlier == 0 ? "last " : "", wait->task,
                       wait->at_end      ? " (own sends, at its end)"
                       : wait->is_local  ? " (own)"
                       : wait->by_medium ? " (by server)"
