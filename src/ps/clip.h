@@ -48,13 +48,14 @@ void clip_destroy(struct server *server);
 
 /* Is a slice scaled, and part of the norm? Running averages are not. */
 bool clip_counts(const struct server *server, int slice);
-/* The pushes of these seats are what clock held->clock is made of: their squares are told, if they are not known. */
+/* Squares the sum of these seats' pushes of clock held->clock, if that is not known yet, and
+ * tells. */
 MUST_CHECK enum status clip_square(struct server *server, struct held *held,
                                    struct seat *const *seats, int count, double missing);
 /* Are the squares of so many clocks here: of a slice, of all that a server tells of? */
 bool clip_knows(const struct server *server, int slice, uint64_t clocks);
 bool clip_knows_all_of(const struct server *server, int from, uint64_t clocks);
-/* The clock whose norm is next: that of the slice that is behind. */
+/* The clock whose norm is next: that of the slowest slice. */
 uint64_t clip_clock(const struct server *server);
 void clip_find_scale(struct server *server, uint64_t clocks);
 /* What updates of a slice are scaled by. */

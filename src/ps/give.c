@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* give.c - a worker pulls: the values of a slice lie in shared memory, or go in frames. */
+/* give.c - runs pulls: a worker gets a slice's values, through shared memory or in frames. */
 #include <string.h>
 
 #include "ps/server.h"
@@ -25,7 +25,7 @@ static int64_t fill_rows(void *arg, const struct job *job, struct frame *head, v
     return job->at + head->count;
 }
 
-/* Frames with the values go ahead of the word that they are there; until they are made the slice rests. */
+/* Values go in frames before FRESH. The slice does not change until the last frame is made. */
 static enum status send_values(struct server *server, struct held *held, struct seat *seat)
 {
     const bool is_listed = held->slice->is_table && !seat->lacks_all;
@@ -53,8 +53,8 @@ static void note_spread(struct server *server, int worker, uint64_t clocks)
         server->stats.largest_spread = clocks - slowest;
 }
 
-/* The push is dealt with: one that was too late is in no update. What came of it in frames is counted anew for
- * the next. */
+/* Ends a worker's push; one that came too late is in no update. Rows of the next push are counted
+ * from 0. */
 static void end_push(struct server *server, struct seat *seat)
 {
     if (seat->is_pushed && seat->applied < seat->pushed)
@@ -91,7 +91,7 @@ enum status give_values(struct server *server, struct held *held, struct seat *s
     return STATUS_OK;
 }
 
-/* Traces: pulls whose frames are made, or whose values were copied, are over. */
+/* Traces the end of pulls: their frames are made, or the worker has copied the values. */
 void give_end(struct server *server)
 {
     for (int i = 0; i < server->n_held && server->rows; i++) {

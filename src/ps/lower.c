@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* lower.c - the program of a server: what it is lowered from, the proof that it can run, and its trace.
+/* lower.c - a server's program: lowers it from the config, verifies it, and traces its tasks.
  *
- * A server's program follows from the config, and from which servers are lost: who has the second replica of
- * a lost server's slice lowers anew, and serves it from then on. This is where a policy becomes waits and
- * members; nothing else that runs a server's tasks looks at it.
+ * The program depends on which servers are lost. A server that takes over slices lowers again, with
+ * these as its own. Here a policy becomes members and waits of tasks; run.c knows no policy.
  */
 #include "sched/lower.h"
 
@@ -100,7 +99,7 @@ enum status ps_lower(const struct ps_config *config, int server, struct program 
     return status;
 }
 
-/* What hears frames, and what runs tasks, finds the tasks of a slice by these. */
+/* Code that handles frames finds a slice's tasks by these numbers. */
 static void number_task(struct server *server, int number)
 {
     const struct task *task = &server->program->tasks[number];
@@ -165,7 +164,7 @@ enum status server_lower(struct server *server)
 
 /* Traces -------------------------------------------------------------------------------------- */
 
-/* A row for what has one member, and one for what each worker has a part in. */
+/* A row for tasks with one member, and one for each worker. */
 enum status server_add_rows(struct server *server)
 {
     enum { CAPACITY = 1 << 13 };
@@ -201,10 +200,9 @@ struct server_span server_span(const struct server *server, int task, int member
     const bool is_traced =
         server->rows && task >= 0 && clock >= trace->begin && clock < trace->end;
 
-    return (struct server_span){ .begin = is_traced ? clock_ns() : 0,
-                                 .task = task,
-                                 .member = member,
-                                 .clock = clock };
+    return (struct server_span){
+        .begin = is_traced ? clock_ns() : 0, .task = task, .member = member, .clock = clock
+    };
 }
 
 void server_trace(const struct server *server, int task, int member, uint64_t clock)

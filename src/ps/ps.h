@@ -166,7 +166,7 @@ struct ps_stats {
  * lost where that is allowed. `out` may be NULL. */
 MUST_CHECK enum status ps_serve(const struct ps_config *config, struct ps_stats *out);
 
-/* The program of server `server` (0, 1, ...): the tasks of a clock. A pure function, which any rank may call. */
+/* The program of server 0, 1, ...: the tasks of a clock, verified. Any rank may call it. */
 MUST_CHECK enum status ps_lower(const struct ps_config *config, int server,
                                 struct program **out);
 

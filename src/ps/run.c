@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* run.c - runs the tasks of a server's program: whatever a task waits for, it is run when that is over.
+/* run.c - the server's loop over its tasks: a task runs when its waits are over.
  *
- * A kind of task is a row of `rows`: whether it is done for some clocks, whether it is under way, and what
- * the loop does about it. A row without `run` is done by whoever hears frames. How far a slice or a worker has come
- * is kept once, where frames and replicas need it (server.h); a row looks there.
+ * A kind of task is a row of `rows`: is the task done, is it under way, and the function that runs
+ * it. A row without `run` is done by an incoming frame (hear.c, clip.c, tick.c, copy.c). Progress
+ * is kept once, in slices, seats and members (server.h), and rows read it there. A task that is
+ * done for n `clocks` is done for clock n - 1 and all before.
  *
- *   "so many clocks"   a task that is done for n clocks is done for clock n - 1 and all before
- *
- * A member of a task that each worker has a part in is at the clock that its worker says with its push: a
- * worker that was too late leaves clocks out, one that has turned to a replica pushes again what may be
- * applied already. So such a push is not applied, and its pull follows at once.
+ * The frame of a push says its clock, and the worker's pull follows that clock. A worker that was
+ * too late skips clocks. A worker whose server was lost pushes again to the replica. Such a push
+ * may be in the values already: then it is not applied, and the pull runs at once.
  */
 #include <string.h>
 
@@ -32,7 +31,7 @@ uint64_t update_done(const struct server *server, const struct seat *seat)
 
 /* Are they over? ------------------------------------------------------------------------------ */
 
-/* Of this very clock: a worker that was too late is at another. */
+/* A push for this very clock: a late worker is at another one. */
 static bool push_is_done(const struct server *server, const struct task *task, int worker,
                          uint64_t clocks)
 {
@@ -91,7 +90,8 @@ static bool is_ticked(const struct server *server, const struct task *task, int 
 
 /* Running ------------------------------------------------------------------------------------- */
 
-/* A change of the slice is over; with a replica the task goes on until the other server has it. */
+/* A slice was updated. With a replica the task is under way until the other server has the
+ * update. */
 static enum status end_update(struct server *server, struct held *held, int worker,
                               struct server_span span)
 {
@@ -107,7 +107,7 @@ static enum status end_update(struct server *server, struct held *held, int work
     return STATUS_OK;
 }
 
-/* The pushes that the next update is made of; all that are there, until it is settled which. */
+/* The pushes of the next update: all that have come, or with clipping those that were squared. */
 static int find_due(const struct server *server, struct held *held, struct seat **out,
                     double *out_missing)
 {
@@ -145,8 +145,8 @@ static enum status run_squares(struct server *server, int number, struct held *h
     return STATUS_OK;
 }
 
-/* All pushes of a clock make one update. A server that has taken over may know the norm before the pushes have
- * come again. */
+/* All pushes of a clock make one update. After a takeover the norm may be known before the workers
+ * have pushed again, so the pushes must have been counted for it first (is_summed). */
 static enum status run_all(struct server *server, int number, struct held *held)
 {
     struct seat *due[PS_WORKERS];
@@ -247,7 +247,7 @@ static enum status run_pull(struct server *server, int number)
 /* The table ----------------------------------------------------------------------------------- */
 
 static const struct row {
-    /* Of a task with one member `worker` does not matter. NULL: nothing waits for it. */
+    /* With one member `worker` is ignored. NULL: no task of the loop waits for it. */
     bool (*is_done)(const struct server *server, const struct task *task, int worker,
                     uint64_t clocks);
     bool (*is_under_way)(const struct server *server, const struct task *task);

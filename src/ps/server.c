@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* server.c - a server's life: takes frames from workers and other servers, in turn, and runs the tasks of its
- * program, until all workers have left.
+/* server.c - a server's life: it takes frames from workers and other servers, and runs the tasks of
+ * its program (run.c), until all workers have left.
  *
- * No tasks, as they belong to no clock: hello and begin, values before the first clock and after the last (put, get),
- * the meeting at the end, statistics, heartbeats (the transport's), and taking over from a lost server, which
- * changes the program. Frames that come out of turn are refused where they are heard: a worker's push that does not wait for
- * its pull, for one.
+ * Some work is no task, as it belongs to no clock: hello and begin, values before the first clock
+ * and after the last (put, pull, get), the meeting at the end, statistics, heartbeats (the
+ * transport's), and the takeover from a lost server, which changes the program. hear.c refuses
+ * frames out of turn, such as a push whose worker has not got its last pull.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* server.h - private: what a server keeps.
  *
- * One thread does everything: it takes frames, and runs the tasks of its program (run.c) whose waits are
- * over. How far a task is follows from what is kept of slices, workers and norms:
+ * One thread takes frames, and runs the tasks of its program (run.c) whose waits are over. The
+ * progress of tasks is kept here:
  *
  *   push        seat: is_pushed, for `pushed` clocks
- *   update      held->clock; where each push is one, seat->applied. is_copying: the other replica has not got
- *               it, so the task is under way
- *   pull        seat: is_waiting until it begins. is_reading: under way, as a worker copies values out of
- *               this server's memory, or frames with them are being made
+ *   update      held->clock; where each push is an update, seat->applied. held->is_copying: under
+ *               way, as the second replica has not got it
+ *   pull        seat: is_waiting until it begins; is_reading: under way, as the worker copies
+ *               values from this server's memory, or frames with them are being made
  *   norm        clip->known, clip->scaled
- *   ticks       member->ticked;  losses: server->clock
+ *   ticks       member->ticked
+ *   losses      server->clock
  *
- * So a push is acknowledged, by values, only when both replicas have it. No task of PS_STEP without backup waits
- * for the end of a pull, so workers need not say so: their next push does.
+ * Values acknowledge a push, so both replicas have it by then. Under PS_STEP without backup no task
+ * waits for the end of a pull: the worker's next push implies it, and no word says so.
  */
 #ifndef PS_SERVER_H
 #define PS_SERVER_H
@@ -34,11 +35,11 @@ struct server_span {
 struct seat {
     struct held *held;
     int worker;
-    bool is_waiting;  /* for values: because of a push, or it has asked */
-    bool is_pushed;   /* it has pushed, and is not answered */
+    bool is_waiting; /* for values: because of a push, or it has asked */
+    bool is_pushed;  /* it has pushed, and is not answered */
     bool is_reading;
     bool is_summed;   /* its push is one of those that held->is_summed is about */
-    uint64_t pushed;  /* clocks: its last push and all before; of one that asks, all before those values */
+    uint64_t pushed;  /* clocks, with its last push; after FRAME_PULL those before the values */
     uint64_t order;   /* when that came */
     uint64_t applied; /* pushes of clocks below this are in the values */
     uint64_t given;   /* version of the values that the worker has */
@@ -117,11 +118,11 @@ struct server {
     struct clip *clip; /* NULL: nothing is clipped */
     bool *is_lost;     /* [servers] */
     struct program *program;
-    int ticks, losses; /* their tasks */
+    int ticks, losses;       /* their tasks */
     struct trace_row **rows; /* of its own, and of each worker; NULL: nothing is traced */
     struct {
         const char *name, *number;
-    } *names; /* of each task, for traces */
+    } * names; /* of each task, for traces */
     struct ps_stats stats;
     int64_t first_tick_ns, spread_every, spread_count;
     bool moved;       /* since the last look */
@@ -154,10 +155,9 @@ bool workers_is_active(const struct server *server, int worker);
 /* How many of them are enough, if so many may be missing. */
 int workers_quorum(const struct server *server, int but);
 uint64_t workers_slowest(const struct server *server);
-/* A worker that others wait for: of a step that they have pushed, or the slowest beyond the bound; -1: nobody
- * waits. */
+/* A worker that others wait for, in a step or as the slowest; -1: no worker waits. */
 int workers_awaited(const struct server *server);
-/* Has a push come that is in no update, and not too late for one? */
+/* Has a push come that the next update may have? */
 bool seat_is_pending(const struct server *server, const struct seat *seat);
 
 /* lower.c */
@@ -166,7 +166,7 @@ MUST_CHECK enum status server_lower(struct server *server);
 MUST_CHECK enum status server_add_rows(struct server *server);
 /* The server that a slice is served by. */
 int server_of_slice(const struct slices *slices, const bool *is_lost, int number);
-/* Traces of tasks: one that begins, and its end; one that takes no time. `task` -1: there is none. */
+/* Traces a task that begins and ends, or one that takes no time. `task` -1: there is none. */
 struct server_span server_span(const struct server *server, int task, int member,
                                uint64_t clock);
 void server_trace_end(const struct server *server, struct server_span span);
@@ -180,10 +180,9 @@ static inline bool server_takes_each(const struct server *server)
 
 /* run.c */
 MUST_CHECK enum status run_tasks(struct server *server);
-/* Is all over that a member of a task waits for, which has been done for `clocks` clocks when it is done? */
+/* Are the waits over of a member's next part of a task, after which it is done for `clocks`? */
 bool run_is_ready(const struct server *server, int number, int member, uint64_t clocks);
-/* Clocks that are in the values of a slice; of pushes that are updates by themselves, those of the seat's
- * worker. */
+/* Clocks that are in the values; where each push is an update, those of the seat's worker. */
 uint64_t update_done(const struct server *server, const struct seat *seat);
 
 /* give.c */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* tick.c - workers' ticks: what all of them say, clocks apart over time, and statistics.
  *
- * Every server hears all ticks; the first that is not lost answers. Where pushes make one update that is when as
- * many have ticked the clock as it waits for, else at once: the task of losses waits for ticks likewise.
+ * Every server gets all ticks; the first that is not lost answers. Its task of losses waits for the
+ * ticks of all workers (but backup workers) where their pushes make one update, else for one tick.
  */
 #include <string.h>
 
@@ -55,7 +55,7 @@ static enum status tell(struct server *server, int worker, uint64_t clock)
     return STATUS_OK;
 }
 
-/* Who is new in this part tells what the last round was: who has heard it already does not mind. */
+/* A server that takes the lead repeats the last answer, which may have been lost. */
 static enum status take_lead(struct server *server, bool leads)
 {
     const bool is_new = leads && !server->was_lead && server->clock > 0;
@@ -66,7 +66,7 @@ static enum status take_lead(struct server *server, bool leads)
     return STATUS_OK;
 }
 
-/* The ticks of a clock that are there when it is over. */
+/* Sums the ticks of a clock that have come in time. */
 static void add_round(struct server *server)
 {
     server->sum = (struct ps_tick){ 0 };
@@ -79,7 +79,7 @@ static void add_round(struct server *server)
     add_tick(&server->all, &server->sum);
 }
 
-/* Answers those whose clocks are over. */
+/* Answers workers whose clocks are over. */
 static enum status answer(struct server *server, int number, bool leads)
 {
     const bool is_each = server->program->tasks[number].is_of_workers;

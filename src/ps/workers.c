@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* workers.c - who takes part, how far each has come, and who keeps others waiting. */
+/* workers.c - which workers are active, how far each has come, and which one others wait for. */
 #include "ps/server.h"
 
 bool workers_is_active(const struct server *server, int worker)
@@ -34,14 +34,14 @@ bool seat_is_pending(const struct server *server, const struct seat *seat)
     return seat->is_pushed && seat->pushed > update_done(server, seat);
 }
 
-/* One that is lost has a push that is applied, and no answer. */
+/* A lost worker's push is still applied, but it gets no answer. */
 static bool waits(const struct server *server, const struct seat *seat)
 {
     return seat->is_waiting &&
            (seat_is_pending(server, seat) || !server->members[seat->worker].is_gone);
 }
 
-/* Is it this worker that others wait for, once it is not waiting itself? */
+/* Do others wait for this worker, which does not wait itself? */
 static bool keeps_others(const struct server *server, int worker)
 {
     return !server_takes_each(server) ||

@@ -147,7 +147,7 @@ static enum status connect_task(struct connecting *c, int b, bool is_last_step)
     return STATUS_OK;
 }
 
-/* Tasks of servers that take turns, and those that look back by more than a step. */
+/* Servers: tasks that take turns, and bounded staleness. */
 static enum status connect_turns(struct connecting *c)
 {
     const struct program *program = c->program;
@@ -158,9 +158,9 @@ static enum status connect_turns(struct connecting *c)
             if (tasks_take_turns(&program->tasks[a], &program->tasks[b]))
                 TRY(add_wait(c, b, (struct wait){ .task = a, .is_apart = true }));
             if (lag > 0)
-                TRY(add_wait(c, b,
-                             (struct wait){
-                                 .task = a, .is_last_step = true, .earlier = lag - 1 }));
+                TRY(add_wait(
+                    c, b,
+                    (struct wait){ .task = a, .is_last_step = true, .earlier = lag - 1 }));
         }
     }
     return STATUS_OK;

@@ -36,14 +36,14 @@ struct lower_slice {
     int number, bucket;
     bool is_table;
     bool is_trained;     /* else it holds running averages, which are no part of a norm */
-    int server, replica; /* whose it is, and who has the second replica; -1: nobody */
+    int server, replica; /* that serves it; that has the second replica, -1: none */
 };
 
 /* A parameter server, and its degree of synchrony. */
 struct lower_server {
     int server, servers, workers;
     bool shares_memory; /* with all workers */
-    bool joins;         /* all pushes of a clock make one update; else each makes one */
+    bool joins;         /* all pushes of a clock make one update, else each push does */
     int backup;         /* with joins: workers that are not waited for */
     int bound;          /* clocks that a worker may be ahead of the slowest; 0: any */
     bool is_center;     /* elastic averaging */

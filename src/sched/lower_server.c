@@ -5,20 +5,20 @@
  *   sum+update  all pushes make one update, or each push makes one: the degree of synchrony. With a
  *               second replica the task replicates, too, and ends when the other server has it
  *   pull        a worker gets the values of the slice, and may write its gradient again
- *   norm        with clipping: squares of summed slices, here and from other servers, give a scale
- *   replicate   of a slice whose second replica is here: an update of its server comes
+ *   norm        with clipping: squares of all servers' sums give the scale of updates
+ *   replicate   the second replica of a slice is here: an update comes from its server
  *   barrier     a worker ticks: its clock is over
- *   all_reduce  losses and flags of ticks are added, and told
+ *   all_reduce  losses and flags of ticks are summed and sent to workers
  *
  * Degrees of synchrony differ in members and in what tasks read:
  *
- *   step        sum+update has one member and reads what all workers pushed: it waits for all, less
- *               the backup workers. The pull waits for it, and the next push for the pull: so no two
- *               tasks of a slice run at once. With backup workers pulls and updates take turns
- *   async       sum+update has a member a worker, which reads the push of that worker alone. Members,
- *               and pulls, take turns with the parameters in any order
- *   bounded     the same, and pulls read the clocks that all workers ticked some steps before
- *   center      average in place of sum+update. Its pull gives the worker's own difference
+ *   step        sum+update has one member and reads the pushes of all workers, so it waits for all
+ *               but the backup workers. The pull waits for it, and the next push for the pull.
+ *               With backup workers pulls and updates take turns
+ *   async       sum+update has a member for each worker and reads its push alone. Updates and pulls
+ *               take turns with the parameters, in any order
+ *   bounded     the same, and pulls read the clocks that all workers had ticked K steps before
+ *   center      average in place of sum+update. A pull gives the worker its own difference
  */
 #include "sched/lower.h"
 
@@ -41,8 +41,7 @@ static struct task *add(struct serving *s, enum task_kind kind, bool is_of_worke
     struct task *task = &program->tasks[program->n_tasks++];
     *task = (struct task){ .kind = kind,
                            .does = 1U << kind,
-                           .medium =
-                               s->config->shares_memory ? MEDIUM_SHARED : MEDIUM_MESSAGES,
+                           .medium = s->config->shares_memory ? MEDIUM_SHARED : MEDIUM_MESSAGES,
                            .place = PLACE_SERVER,
                            .bucket = slice ? slice->bucket : -1,
                            .slice = slice ? slice->number : -1,
@@ -67,7 +66,7 @@ static void touch(struct task *task, enum memory_kind memory, int index, int par
                                             .is_write = is_write });
 }
 
-/* Its own worker's. */
+/* A member's part: that of its worker. */
 static void touch_own(struct task *task, enum memory_kind memory, int index, bool is_write)
 {
     lower_touch(task, memory, index, REACH_OWN, PARTITION_WORKER, is_write);
@@ -88,13 +87,13 @@ static bool is_clipped(const struct serving *s, const struct lower_slice *slice)
     return s->config->clips && slice->is_trained;
 }
 
-/* Each push by itself; else all pushes of a clock together. */
+/* Is each push an update by itself? Else all pushes of a clock are one. */
 static bool takes_each(const struct serving *s)
 {
     return !s->config->joins;
 }
 
-/* May workers read values while others' pushes of the next clock are there? */
+/* May an update be due while a worker still reads the values? */
 static bool takes_turns(const struct serving *s)
 {
     return takes_each(s) || s->config->backup > 0;
@@ -114,7 +113,7 @@ static void lower_push(struct serving *s, const struct lower_slice *slice)
     touch_own(task, MEMORY_GRADIENT, slice->number, true);
 }
 
-/* The sum is made for its squares, which go to all other servers, and made again for the update. */
+/* Sums for the squares, which go to all other servers. The update sums again. */
 static void lower_squares(struct serving *s, const struct lower_slice *slice)
 {
     struct task *task = add(s, sum_of(slice), false, slice);
@@ -180,7 +179,7 @@ static void lower_pull(struct serving *s, const struct lower_slice *slice)
                                                 .lag = s->config->bound });
 }
 
-/* Its server says of each update what it was made of. */
+/* An update of all pushes comes once, one of each push once a worker. */
 static void lower_replica(struct serving *s, const struct lower_slice *slice)
 {
     struct task *task = add(s, TASK_REPLICATE, takes_each(s), slice);
@@ -201,7 +200,7 @@ static bool has_clipped(const struct serving *s, int server)
     return false;
 }
 
-/* Parts of squares behind those of slices are other servers'. */
+/* Parts of the squares: slices, then other servers. */
 static void lower_norm(struct serving *s)
 {
     struct task *task;

@@ -286,9 +286,9 @@ static void print_served(const struct program *program, struct strbuf *out)
         for (int i = 0; i < task->n_waits; i++) {
             const struct wait *wait = &program->waits[task->first_wait + i];
             strbuf_printf(out, "%s%s%d%s", i ? ", " : ": ",
-                          wait->is_apart                                ? "not during "
+                          wait->is_apart                             ? "not during "
                           : wait->is_last_step && wait->earlier == 0 ? "last "
-                                                                        : "",
+                                                                     : "",
                           wait->task, wait->is_local ? " own" : "");
             if (wait->but > 0)
                 strbuf_printf(out, " but %d", wait->but);

@@ -60,7 +60,7 @@ static bool has_members(const struct task *all, const struct task *task)
 }
 
 /* A member that has done `a` goes on to `b`, which stands later in program order, or in the next step.
- * Lanes compute in order and synchronize in order; the inter-node thread keeps no order in a step, and
+ * Lanes compute in order and synchronize in order. The inter-node thread keeps no order in a step,
  * a server none at all. */
 static bool runs_before(const struct task *a, const struct task *b, bool is_last_step)
 {
@@ -201,8 +201,8 @@ enum conflict task_conflict(const struct task *a, const struct task *b, bool is_
     return worst;
 }
 
-/* A task that waits for most workers uses what these have pushed: it comes after that, and after what each
- * of them has done itself before. */
+/* A task with `but` reads the pushes of those workers alone that have pushed. So it comes after
+ * these pushes, and after tasks that the same workers have done before them. */
 static bool follows_most(const struct order *order, const struct program *program,
                          const struct task *task, int a, bool is_last_step)
 {

@@ -23,10 +23,9 @@ enum conflict {
 enum conflict task_conflict(const struct task *a, const struct task *b, bool is_last_step);
 /* Does a task of the same bucket as `other`, which sends its memory, end after these sends? */
 bool task_needs_sends(const struct task *task, const struct task *other);
-/* Do two tasks take turns with memory that one of them writes, whichever is first? They may be one task,
- * whose members do. */
+/* Do two tasks, or the members of one, take turns with memory that one of them writes? */
 bool tasks_take_turns(const struct task *a, const struct task *b);
-/* How many steps before `task` reads of what `other` writes; 0: it does not, or of its own step. */
+/* `task` reads memory that `other` wrote so many steps before; 0: it does not. */
 int task_lag(const struct task *task, const struct task *other);
 /* Does a task get from a server what `other` gave it in the step before? */
 bool task_pulls_pushed(const struct task *task, const struct task *other);

@@ -19,10 +19,9 @@
  *   PLACE_HOST       the thread that calls the executor, in program order, between two steps, when
  *                    the trainer asks (exec_average, exec_push, exec_pull). Lanes are idle then, so
  *                    such a task waits for no other task of the program
- *   PLACE_SERVER     a parameter server. A task that has a part for each worker has as many members as
- *                    there are workers; any other has one. The server runs one task at a time, in any
- *                    order that dependencies allow; each slice and each worker goes on to the next
- *                    clock by itself
+ *   PLACE_SERVER     a parameter server. A task has a member for each worker, or one. The server
+ *                    runs tasks in any order that dependencies allow, and a slice may be a clock
+ *                    ahead of another
  *
  * Dependencies. A task starts when the tasks in `waits` are done by all of their members; of a wait
  * with `is_last_step`, those of the step before. The first step waits for nothing of that kind. A task
@@ -31,9 +30,9 @@
  *
  * A wait with `is_local` is for what the same member has done.
  *
- * Servers have three more forms of waits. With `but` K all members but K are enough: backup workers.
- * With `earlier` K it is for K steps before the last one, too: bounded staleness. With `is_apart` the
- * other task must not be under way, in whichever order the two run: updates that are applied in turn.
+ * Servers have three more forms of waits. With `but` K all members but K are enough (backup
+ * workers). With `earlier` K it is for K steps before the last one (bounded staleness). With
+ * `is_apart` the other task must not be under way, but may run before or after (async updates).
  *
  * A task that writes MEMORY_SENDS is done while its sends are still under way. Whoever reads that memory
  * waits for the task to start, and `at_end` for its sends to end.
@@ -83,7 +82,7 @@ enum task_kind {
 enum task_medium { MEDIUM_NONE, MEDIUM_SHARED, MEDIUM_MESSAGES, MEDIUM_SERVER, MEDIUMS };
 enum task_place { PLACE_LANE, PLACE_LANE_SYNC, PLACE_NET, PLACE_HOST, PLACE_SERVER, PLACES };
 
-/* What a task touches. Servers: the index is a slice's number, and gradients are workers' pushes. */
+/* What a task touches. Servers: indices are slices, gradients are workers' pushes. */
 enum memory_kind {
     MEMORY_PARAM,    /* bucket: parameters */
     MEMORY_STATE,    /* bucket: the optimizer's state */
@@ -122,8 +121,8 @@ struct access {
     enum reach reach;
     enum partition partition; /* of REACH_OWN */
     bool is_write;
-    bool in_turn; /* with others that are, in any order, one after the other */
-    int lag;      /* it reads what was written so many steps before; 0: any conflict is one */
+    bool in_turn; /* one at a time with others in turn, in any order */
+    int lag;      /* it reads what was written so many steps before; 0: in order, as usual */
 };
 
 /* A stage of a pipeline may read and write every bucket in one task. */
@@ -140,12 +139,12 @@ struct task {
     uint32_t does; /* kinds that it does, `kind` among them: bits */
     enum task_medium medium;
     enum task_place place;
-    int bucket; /* -1: of no bucket */
-    int slice;  /* PLACE_SERVER: number of the slice; -1: of none */
-    int peer;   /* PLACE_SERVER: the other server; -1: none */
-    int but;    /* PLACE_SERVER: of the workers so many may be missing */
+    int bucket;         /* -1: of no bucket */
+    int slice;          /* PLACE_SERVER: number of the slice; -1: of none */
+    int peer;           /* PLACE_SERVER: the other server; -1: none */
+    int but;            /* PLACE_SERVER: of the workers so many may be missing */
     bool is_of_workers; /* PLACE_SERVER: each worker is a member; else there is one */
-    int gather; /* -1: of no table of batch statistics */
+    int gather;         /* -1: of no table of batch statistics */
     /* Who runs it: lanes 0, stride, ... of the node, or its rails; `rail` >= 0: that one alone. */
     int stride, rail;
     int members;              /* that is so many */
@@ -173,7 +172,7 @@ struct wait {
     int earlier;    /* of a wait for the last step: so many steps before that */
 };
 
-/* Waits that order two tasks of this step or the next. */
+/* Does a wait order all members of two tasks, of this step or the next? */
 static inline bool wait_orders(const struct wait *wait)
 {
     return !wait->is_apart && wait->but == 0 && wait->earlier == 0;
@@ -204,7 +203,7 @@ struct lower_workers {
 struct program {
     struct lower_topology topology; /* that it was lowered for */
     struct lower_workers workers;
-    int server; /* whose program it is; -1: that of ranks with a graph */
+    int server; /* number of the parameter server; -1: ranks that run a graph */
     int n_tasks, n_waits, n_signals;
     struct task
         *tasks; /* in program order: a task follows the tasks of its step that it waits for */

@@ -120,7 +120,8 @@ void sched_testing_print(const struct sched_testing *drawn, char *out, size_t by
              drawn->strategy, t->nodes, t->node_ranks, t->lanes, t->rails);
 }
 
-/* Degrees of synchrony: a step, with backup workers or clipping; a push by itself, bounded, or a center. */
+/* Degrees of synchrony: a step, with backup workers or clipping; a push by itself, bounded, or a
+ * center. */
 static void draw_synchrony(struct rng *rng, struct lower_server *config)
 {
     config->joins = toss(rng);

@@ -11,6 +11,7 @@
  *   lanes.sync     in program order, and surely after the lane's computations: earlier is luck
  *   net            as waits have it; a task that exchanges messages is one vertex for all nodes, as
  *                  it ends nowhere before it has begun everywhere
+ *   server         as waits have it
  *
  * Cost: a race looks at pairs of tasks, n^2; a deadlock at tasks and waits. 600 tasks take 10 ms. Ranks of
  * one node share a program, and equal nodes as well: 1,024 ranks on equal machines cost as much as two.
@@ -82,7 +83,7 @@ static bool has_lag(const struct program *program, const struct task *task, int 
     return false;
 }
 
-/* What servers do in any order, and what is some steps old. */
+/* Tasks of servers that take turns, and bounded staleness. */
 static enum status check_turns(const struct program *program, int b)
 {
     const struct task *task = &program->tasks[b];
@@ -93,7 +94,8 @@ static enum status check_turns(const struct program *program, int b)
         if (tasks_take_turns(other, task) && !has_turn(program, task, a))
             return fail_pair(other, task, "a race: %s may be under way when %s begins");
         if (lag > 0 && !has_lag(program, task, a, lag))
-            return fail_pair(other, task, "a race: %s of steps before is not ordered before %s");
+            return fail_pair(other, task,
+                             "a race: %s of steps before is not ordered before %s");
     }
     return STATUS_OK;
 }
@@ -402,7 +404,7 @@ static bool has_bucket(const struct program *program, enum task_kind kind, int b
     return false;
 }
 
-/* What a worker pushes is taken, and what it pulls is answered. */
+/* Some server receives each push of a worker, and answers each pull. */
 static enum status check_worker(const struct program *worker,
                                 const struct program *const *servers, int n)
 {
@@ -429,7 +431,7 @@ static bool worker_does(const struct program *worker, enum task_kind kind, int b
     return false;
 }
 
-/* Does a server have another's squares, or its replica, sent to it? */
+/* Has a server a task for squares, or a replica, that server `from` sends? */
 static bool expects(const struct program *server, const struct task *sent, int from)
 {
     const bool replicates = sent->does >> TASK_REPLICATE & 1;
@@ -443,7 +445,7 @@ static bool expects(const struct program *server, const struct task *sent, int f
     return false;
 }
 
-/* Has a server a norm, for which it needs the squares of all others? */
+/* Does a server need the squares of all others? */
 static bool has_norm(const struct program *server)
 {
     return find_kind(server, TASK_NORM, -1) != NULL;
@@ -456,11 +458,11 @@ static enum status check_sent(const struct program *const *servers, int n,
     const bool tells = (task->does >> TASK_NORM & 1) && task->kind != TASK_NORM;
 
     for (int s = 0; s < n && (replicates || tells); s++) {
-        const bool is_meant =
-            replicates ? servers[s]->server == task->peer
-                       : servers[s]->server != own->server && has_norm(servers[s]);
+        const bool is_meant = replicates
+                                  ? servers[s]->server == task->peer
+                                  : servers[s]->server != own->server && has_norm(servers[s]);
         if (is_meant && !expects(servers[s], task, own->server))
-            return fail_task(task, "what %s sends is not expected by the other server");
+            return fail_task(task, "no task of the other server expects what %s sends");
     }
     return STATUS_OK;
 }

@@ -26,9 +26,9 @@ MUST_CHECK enum status program_verify(const struct program *program);
 MUST_CHECK enum status program_verify_nodes(const struct program *const *programs, int n,
                                             int64_t shards);
 
-/* A worker with parameter servers, and these. Each push of the worker has a server that takes it, each pull
- * one that answers, and each slice one server. A replica, and squares of a sum, go where a task expects
- * them. program_verify and program_verify_nodes look at the program of a server by itself. */
+/* A worker and all parameter servers of a job. A server must receive each push of the worker, and
+ * answer each pull; a slice has one server; replicas and squares must be expected where they are
+ * sent. For the races and deadlocks of one server call the functions above with its program. */
 MUST_CHECK enum status program_verify_servers(const struct program *worker,
                                               const struct program *const *servers, int n);
 

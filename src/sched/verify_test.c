@@ -306,8 +306,8 @@ static void test_a_servers_program_has_no_race(struct rng *rng)
     program_destroy(program);
 }
 
-/* Without any one of its waits a server may sum before a push has come, update what a worker reads, or
- * answer with values that lack the push. */
+/* Without any one of its waits a server may sum before a push has come, update what a worker reads,
+ * or answer with values that lack the push. */
 static void test_a_server_without_a_wait_is_found(struct rng *rng)
 {
     struct sched_testing_servers drawn;
