@@ -50,7 +50,9 @@ for flat in "${ways[@]}"; do
     check_tasks 2 2 $words $flat --clip 0.5
     check_tasks 2 2 resnet18 --width 4 --data fashion-mnist --batch 12 --shards 2 $flat --sync-batch-norm
     check_tasks 3 2 mlp $images $flat --strategy ps --meet ps:1
+    check_tasks 4 2 mlp $images $flat --strategy ps --meet ps:2 --clip 0.5
     check_tasks 3 2 mlp $images $flat --strategy asgd --meet ps:1
+    check_tasks 4 2 $words $flat --strategy asgd --meet ps:2 --replicas 2
     check_tasks 3 2 mlp $images $flat --strategy ssp --meet ps:1
     check_tasks 3 2 mlp $images $flat --strategy easgd --sync elastic:2 --meet ps:1
     check_tasks 2 2 mlp $images $flat --strategy localsgd --sync local:2

@@ -38,7 +38,7 @@ static struct lower_slice describe_slice(const struct slices *slices, const bool
 
 static bool shares_memory(const struct slices *slices, int server)
 {
-    for (int w = 0; w < slices->config.workers; w++) {
+    for (int w = 0; w < slices->config.workers && slices->config.transport; w++) {
         if (!slices_are_near(slices, slices_rank(slices, server), w))
             return false;
     }

@@ -166,7 +166,8 @@ struct ps_stats {
  * lost where that is allowed. `out` may be NULL. */
 MUST_CHECK enum status ps_serve(const struct ps_config *config, struct ps_stats *out);
 
-/* The program of server 0, 1, ...: the tasks of a clock, verified. Any rank may call it. */
+/* The program of server 0, 1, ...: the tasks of a clock, verified. Any rank may call it. Without a
+ * transport all ranks share memory. */
 MUST_CHECK enum status ps_lower(const struct ps_config *config, int server,
                                 struct program **out);
 
