@@ -19,7 +19,7 @@ check_tasks() {
     local ranks=$1 workers=$2 shared=() files=() r
     shift 2
     case " $* " in # ranks that share memory, as far as they run one step together
-    *" --flat "* | *pipeline* | *local* | *gossip* | *ps:1*) ;;
+    *" --flat "* | *pipeline* | *local* | *gossip* | *ps:*) ;;
     *hybrid*) shared=(--groups 0,1/2,3) ;;
     *tp=2*) shared=(--groups 0,2/1,3) ;;
     *) shared=(--groups 0,1) ;;
@@ -52,7 +52,6 @@ for flat in "${ways[@]}"; do
     check_tasks 3 2 mlp $images $flat --strategy ps --meet ps:1
     check_tasks 4 2 mlp $images $flat --strategy ps --meet ps:2 --clip 0.5
     check_tasks 3 2 mlp $images $flat --strategy asgd --meet ps:1
-    check_tasks 4 2 $words $flat --strategy asgd --meet ps:2 --replicas 2
     check_tasks 3 2 mlp $images $flat --strategy ssp --meet ps:1
     check_tasks 3 2 mlp $images $flat --strategy easgd --sync elastic:2 --meet ps:1
     check_tasks 2 2 mlp $images $flat --strategy localsgd --sync local:2

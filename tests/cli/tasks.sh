@@ -8,6 +8,10 @@ start() { # RANKS WORKERS ARGUMENTS...: this program starts servers itself
 }
 ways=("" --flat)
 . "$root/tests/tasks.sh"
+for flat in "${ways[@]}"; do # a job that mpirun starts has no replicas
+    check_tasks 4 2 $words $flat --strategy asgd --meet ps:2 --replicas 2
+    check_tasks 4 2 $words $flat --strategy ps --meet ps:2 --replicas 2 --clip 0.5
+done
 
 # The picture has a box for each task, and the text a line.
 drawn() { # ARGUMENTS...
