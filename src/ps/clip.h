@@ -34,6 +34,7 @@ struct clip {
     uint64_t *known; /* [slices]: squares of clocks below this are, or were, here; 0: none */
     uint64_t scaled; /* the same for the scale */
     float scale;
+    int n_summed;    /* slices whose squares are told, and that are not updated */
     int32_t *counts; /* of each stretch: elements of its parameter, behind which is a gap */
 };
 

@@ -59,7 +59,8 @@ static void end_push(struct server *server, struct seat *seat)
 {
     if (seat->is_pushed && seat->applied < seat->pushed)
         server->stats.server[server->number].dropped++;
-    seat->is_pushed = seat->is_waiting = false;
+    seat->is_pushed = false;
+    seat_wait(seat, false);
     if (seat->memory && seat->held->slice->is_table)
         memset(seat->rows.counts, 0, 2 * TREE_DEPTH * sizeof(int64_t));
 }

@@ -161,7 +161,8 @@ static enum status hear_push(struct server *server, struct held *held, struct se
         if (!slices_says_took(&server->config) && block_has(&server->block, seat->worker))
             apply_forget_list(held, seat);
     }
-    seat->is_pushed = seat->is_waiting = true;
+    seat->is_pushed = true;
+    seat_wait(seat, true);
     seat->pushed = frame->clock + 1;
     seat->order = server->pushes++;
     server_trace(server, held->tasks.push, seat->worker, frame->clock);
@@ -211,7 +212,7 @@ void server_leave(struct server *server, int worker, bool is_lost)
     member->is_waiting = false;
     for (int i = 0; i < server->n_held; i++) {
         struct seat *seat = &server->held[i].seats[worker];
-        seat->is_waiting = seat_is_pending(server, seat);
+        seat_wait(seat, seat_is_pending(server, seat));
         seat->is_reading = false;
         seat->lacks_all = true; /* no row is listed for it any more */
     }
@@ -237,7 +238,8 @@ static enum status hear_worker_of_slice(struct server *server, int worker,
     case FRAME_PULL:
         if (seat->is_waiting || seat->is_reading)
             return FAIL(STATUS_CORRUPT, "worker %d pulls out of turn", worker);
-        seat->is_waiting = seat->lacks_all = true;
+        seat_wait(seat, true);
+        seat->lacks_all = true;
         seat->pushed = frame->clock;
         return STATUS_OK;
     case FRAME_DATA:

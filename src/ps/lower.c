@@ -158,7 +158,9 @@ enum status server_lower(struct server *server)
         server->held[i].tasks = (struct slice_tasks){ -1, -1, -1, -1 };
     for (int t = 0; t < program->n_tasks; t++)
         number_task(server, t);
+    server->takes_each = program->tasks[server->losses].is_of_workers;
     TRY(verify(program));
+    TRY(run_list(server));
     return name_tasks(server);
 }
 

@@ -12,12 +12,20 @@
  */
 #include <string.h>
 
+#include "base/mem.h"
 #include "ps/server.h"
 
 static struct held *held_of(const struct server *server, const struct task *task)
 {
     return &server->held[server->held_of[task->slice]];
 }
+
+/* A task that the loop runs, and its slice; NULL: it is of none. */
+struct turn {
+    enum status (*run)(struct server *server, int number, struct held *held);
+    int number;
+    struct held *held;
+};
 
 static bool does(const struct task *task, enum task_kind kind)
 {
@@ -26,7 +34,7 @@ static bool does(const struct task *task, enum task_kind kind)
 
 uint64_t update_done(const struct server *server, const struct seat *seat)
 {
-    return server_takes_each(server) ? seat->applied : seat->held->clock;
+    return server->takes_each ? seat->applied : seat->held->clock;
 }
 
 /* Are they over? ------------------------------------------------------------------------------ */
@@ -140,6 +148,7 @@ static enum status run_squares(struct server *server, int number, struct held *h
     for (int i = 0; i < n; i++)
         due[i]->is_summed = true;
     held->is_summed = true;
+    server->clip->n_summed++;
     TRY(clip_square(server, held, due, n, missing));
     server_trace_end(server, span);
     return STATUS_OK;
@@ -161,6 +170,8 @@ static enum status run_all(struct server *server, int number, struct held *held)
         return STATUS_OK;
     apply_sum(server, held, due, n, missing, clip_scale(server, held->number));
     held->clock++;
+    if (held->is_summed)
+        server->clip->n_summed--;
     held->is_summed = false;
     for (int i = 0; i < n; i++) {
         due[i]->is_summed = false;
@@ -199,10 +210,9 @@ static enum status run_each(struct server *server, int number, struct held *held
     }
 }
 
-static enum status run_sum(struct server *server, int number)
+static enum status run_sum(struct server *server, int number, struct held *held)
 {
     const struct task *task = &server->program->tasks[number];
-    struct held *held = held_of(server, task);
 
     if (does(task, TASK_NORM))
         return run_squares(server, number, held);
@@ -210,16 +220,17 @@ static enum status run_sum(struct server *server, int number)
                                : run_all(server, number, held);
 }
 
-static enum status run_average(struct server *server, int number)
+static enum status run_average(struct server *server, int number, struct held *held)
 {
-    return run_each(server, number, held_of(server, &server->program->tasks[number]),
-                    apply_center);
+    return run_each(server, number, held, apply_center);
 }
 
-static enum status run_norm(struct server *server, int number)
+static enum status run_norm(struct server *server, int number, struct held *held)
 {
+    (void)held;
+    if (server->clip->n_summed == 0)
+        return STATUS_OK;
     const uint64_t clock = clip_clock(server);
-
     if (server->clip->scaled > clock || !run_is_ready(server, number, 0, clock + 1))
         return STATUS_OK;
     const struct server_span span = server_span(server, number, -1, clock);
@@ -228,10 +239,8 @@ static enum status run_norm(struct server *server, int number)
     return STATUS_OK;
 }
 
-static enum status run_pull(struct server *server, int number)
+static enum status run_pull(struct server *server, int number, struct held *held)
 {
-    struct held *held = held_of(server, &server->program->tasks[number]);
-
     for (int w = 0; w < server->config.workers; w++) {
         struct seat *seat = &held->seats[w];
         if (!seat->is_waiting || seat->is_reading || server->members[w].is_gone ||
@@ -244,6 +253,12 @@ static enum status run_pull(struct server *server, int number)
     return STATUS_OK;
 }
 
+static enum status run_losses(struct server *server, int number, struct held *held)
+{
+    (void)held;
+    return tick_run(server, number);
+}
+
 /* The table ----------------------------------------------------------------------------------- */
 
 static const struct row {
@@ -251,7 +266,7 @@ static const struct row {
     bool (*is_done)(const struct server *server, const struct task *task, int worker,
                     uint64_t clocks);
     bool (*is_under_way)(const struct server *server, const struct task *task);
-    enum status (*run)(struct server *server, int number);
+    enum status (*run)(struct server *server, int number, struct held *held);
 } rows[TASK_KINDS] = {
     [TASK_PUSH] = { push_is_done, NULL, NULL },
     [TASK_REDUCE_SCATTER] = { sum_is_done, update_is_under_way, run_sum },
@@ -261,7 +276,7 @@ static const struct row {
     [TASK_NORM] = { norm_is_done, NULL, run_norm },
     [TASK_PULL] = { NULL, pull_is_under_way, run_pull },
     [TASK_BARRIER] = { is_ticked, NULL, NULL },
-    [TASK_ALL_REDUCE] = { NULL, NULL, tick_run },
+    [TASK_ALL_REDUCE] = { NULL, NULL, run_losses },
 };
 
 /* Waits --------------------------------------------------------------------------------------- */
@@ -297,15 +312,34 @@ bool run_is_ready(const struct server *server, int number, int member, uint64_t 
     return true;
 }
 
+enum status run_list(struct server *server)
+{
+    const struct program *program = server->program;
+
+    mem_free(server->turns);
+    server->n_turns = 0;
+    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *server->turns, &server->turns));
+    for (int t = 0; t < program->n_tasks; t++) {
+        const struct task *task = &program->tasks[t];
+        if (!rows[task->kind].run)
+            continue;
+        server->turns[server->n_turns++] =
+            (struct turn){ .run = rows[task->kind].run,
+                           .number = t,
+                           .held = task->slice < 0 ? NULL : held_of(server, task) };
+    }
+    return STATUS_OK;
+}
+
 enum status run_tasks(struct server *server)
 {
     if (!server->members[0].has_begun)
         return STATUS_OK;
     give_end(server);
-    for (int t = 0; t < server->program->n_tasks; t++) {
-        const struct row *row = &rows[server->program->tasks[t].kind];
-        if (row->run)
-            TRY(row->run(server, t));
+    for (int i = 0; i < server->n_turns; i++) {
+        const struct turn *turn = &server->turns[i];
+        if (!turn->held || turn->held->n_waiting > 0)
+            TRY(turn->run(server, turn->number, turn->held));
     }
     return STATUS_OK;
 }

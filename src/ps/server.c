@@ -355,6 +355,7 @@ void server_destroy(struct server *server)
     apply_destroy(server);
     clip_destroy(server);
     program_destroy(server->program);
+    mem_free(server->turns);
     mem_free(server->is_lost);
     mem_free(server->rows);
     mem_free(server->names);

@@ -67,6 +67,7 @@ struct held {
     int number;
     bool is_mine; /* else this is the copy of another server's */
     bool has_partner, is_copying;
+    int n_waiting;            /* seats that are waiting: without any no task is due */
     struct slice_tasks tasks; /* of one that is mine, or of a replica */
     struct server_span span;  /* of the update that is copied */
     float *param, *state[KERNEL_STATES];
@@ -118,7 +119,10 @@ struct server {
     struct clip *clip; /* NULL: nothing is clipped */
     bool *is_lost;     /* [servers] */
     struct program *program;
-    int ticks, losses;       /* their tasks */
+    int ticks, losses;  /* their tasks */
+    bool takes_each;    /* each push makes an update by itself, else all of a clock together */
+    struct turn *turns; /* tasks that the loop runs, in program order */
+    int n_turns;
     struct trace_row **rows; /* of its own, and of each worker; NULL: nothing is traced */
     struct {
         const char *name, *number;
@@ -172,13 +176,15 @@ struct server_span server_span(const struct server *server, int task, int member
 void server_trace_end(const struct server *server, struct server_span span);
 void server_trace(const struct server *server, int task, int member, uint64_t clock);
 
-/* Does each push make an update by itself, or all of a clock together? */
-static inline bool server_takes_each(const struct server *server)
+static inline void seat_wait(struct seat *seat, bool waits)
 {
-    return server->program->tasks[server->losses].is_of_workers;
+    seat->held->n_waiting += (int)waits - (int)seat->is_waiting;
+    seat->is_waiting = waits;
 }
 
 /* run.c */
+/* Lists the tasks of the program that the loop runs. */
+MUST_CHECK enum status run_list(struct server *server);
 MUST_CHECK enum status run_tasks(struct server *server);
 /* Are the waits over of a member's next part of a task, after which it is done for `clocks`? */
 bool run_is_ready(const struct server *server, int number, int member, uint64_t clocks);

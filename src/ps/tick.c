@@ -157,7 +157,7 @@ enum status tick_hear(struct server *server, int worker, const struct frame *fra
     member->said = tick.said;
     member->wait = tick.wait;
     member->is_waiting = true;
-    if (server_takes_each(server)) /* else one that comes too late does not count */
+    if (server->takes_each) /* else one that comes too late does not count */
         add_tick(&server->all, &tick.said);
     record_spread(server);
     server_trace(server, server->ticks, worker, frame->clock);

@@ -44,8 +44,7 @@ static bool waits(const struct server *server, const struct seat *seat)
 /* Do others wait for this worker, which does not wait itself? */
 static bool keeps_others(const struct server *server, int worker)
 {
-    return !server_takes_each(server) ||
-           server->members[worker].ticked == workers_slowest(server);
+    return !server->takes_each || server->members[worker].ticked == workers_slowest(server);
 }
 
 int workers_awaited(const struct server *server)
