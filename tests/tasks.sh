@@ -14,12 +14,12 @@ images="--data fashion-mnist --batch 24 --shards 4"
 words="nbow --data ./documents --batch 24 --shards 4 --dim 20"
 checked=0
 
-# check_tasks RANKS WORKERS ARGUMENTS...: ranks that are no workers are servers
+# check_tasks RANKS WORKERS ARGUMENTS...: ranks that are no workers are servers, whose tasks are compared, too
 check_tasks() {
     local ranks=$1 workers=$2 shared=() files=() r
     shift 2
     case " $* " in # ranks that share memory, as far as they run one step together
-    *" --flat "* | *pipeline* | *local* | *gossip* | *ps:1*) ;;
+    *" --flat "* | *pipeline* | *local* | *gossip* | *ps:*) ;;
     *hybrid*) shared=(--groups 0,1/2,3) ;;
     *tp=2*) shared=(--groups 0,2/1,3) ;;
     *) shared=(--groups 0,1) ;;
@@ -27,7 +27,7 @@ check_tasks() {
     rm -rf traced
     start "$ranks" "$workers" "$@" --limit 96 --steps 4 --threads 1 --seed 7 --quiet --trace --trace-steps 1:4 --out traced ||
         complain "train $*"
-    for ((r = 0; r < workers; r++)); do
+    for ((r = 0; r < ranks; r++)); do # the last are servers
         "$tutti" graph "$@" -n "$workers" --threads 1 --after lower --rank $r --format json >rank-$r.json || complain "graph $*"
         files+=("rank-$r.json")
     done
@@ -50,6 +50,7 @@ for flat in "${ways[@]}"; do
     check_tasks 2 2 $words $flat --clip 0.5
     check_tasks 2 2 resnet18 --width 4 --data fashion-mnist --batch 12 --shards 2 $flat --sync-batch-norm
     check_tasks 3 2 mlp $images $flat --strategy ps --meet ps:1
+    check_tasks 4 2 mlp $images $flat --strategy ps --meet ps:2 --clip 0.5
     check_tasks 3 2 mlp $images $flat --strategy asgd --meet ps:1
     check_tasks 3 2 mlp $images $flat --strategy ssp --meet ps:1
     check_tasks 3 2 mlp $images $flat --strategy easgd --sync elastic:2 --meet ps:1

@@ -4,10 +4,18 @@
 #include "base/trace.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 
+/* A name that the trace keeps. */
+struct kept {
+    struct kept *next;
+    char text[];
+};
+
 struct trace {
+    struct kept *kept;
     atomic_bool is_on;
     int64_t origin;
     int n_rows;
@@ -33,7 +41,25 @@ void trace_destroy(struct trace *trace)
         mem_free(trace->rows[i]->events);
         mem_free(trace->rows[i]);
     }
+    while (trace->kept) {
+        struct kept *kept = trace->kept;
+        trace->kept = kept->next;
+        mem_free(kept);
+    }
     mem_free(trace);
+}
+
+enum status trace_keep(struct trace *trace, const char *text, const char **out)
+{
+    const size_t bytes = strlen(text) + 1;
+    struct kept *kept;
+
+    TRY(mem_alloc(1, sizeof *kept + bytes, &kept));
+    memcpy(kept->text, text, bytes);
+    kept->next = trace->kept;
+    trace->kept = kept;
+    *out = kept->text;
+    return STATUS_OK;
 }
 
 enum status trace_add_row(struct trace *trace, const char *name, uint32_t capacity,

@@ -66,6 +66,8 @@ void trace_destroy(struct trace *trace);                 /* NULL is allowed */
  * (copied, at most 31 bytes) in the order of adding. trace NULL gives a NULL row. */
 MUST_CHECK enum status trace_add_row(struct trace *trace, const char *name, uint32_t capacity,
                                      struct trace_row **out);
+/* A copy of a name, for events: it lives until the trace is destroyed. */
+MUST_CHECK enum status trace_keep(struct trace *trace, const char *text, const char **out);
 void trace_switch(struct trace *trace, bool on); /* NULL is allowed */
 /* When the trace was created, by clock_ns. */
 int64_t trace_origin(const struct trace *trace);

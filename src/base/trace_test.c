@@ -218,7 +218,25 @@ static void test_a_row_is_printed_while_it_is_written(void)
     trace_destroy(trace);
 }
 
+/* Its writer may change the text. */
+static void test_a_name_is_kept_as_long_as_the_trace(void)
+{
+    char name[] = "push slice 0";
+    const char *kept, *other;
+    struct trace *trace;
+
+    CHECK_OK(trace_create(&trace));
+    CHECK_OK(trace_keep(trace, name, &kept));
+    name[0] = 'P';
+    CHECK_OK(trace_keep(trace, name, &other));
+    CHECK_TEXT("push slice 0", kept);
+    CHECK_TEXT("Push slice 0", other);
+    trace_destroy(trace);
+}
+
 const struct test tests[] = {
+    { .name = "a name is kept as long as the trace",
+      .run = test_a_name_is_kept_as_long_as_the_trace },
     { .name = "events are kept while the trace is on",
       .run = test_events_are_kept_while_the_trace_is_on },
     { .name = "events are told row by row", .run = test_events_are_told_row_by_row },

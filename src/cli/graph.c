@@ -35,20 +35,23 @@ static void help(void)
 {
     cli_print_settings(allowed, NULL);
     cli_print_flags("Picture", flags);
-    puts("\nEvery rank of a data-parallel strategy runs the same graph; of a pipeline all have "
-         "the\n"
-         "whole, in which a rank sums and updates what is its own. The text ends with its "
-         "operations\nand bytes; no GPU is needed to see the graph of one.\n\n"
-         "--after lower shows the step program: the tasks that the graph is lowered to, with "
-         "the\n"
-         "place and the medium of each, what it waits for, and what it reads and writes. They "
-         "are\n"
-         "what runs: --trace shows the same tasks.\n\nExamples\n"
-         "  tutti graph mlp --after model\n"
-         "  tutti graph cnn --strategy mirrored -n 2 --format svg > cnn.svg\n"
-         "  tutti graph cnn --strategy zero -n 4 --flat --rank 1 --after lower\n"
-         "  tutti graph resnet18 --batch 512 --device cuda | tail -1\n"
-         "  tutti graph cnn --format json > cnn.json; tutti train cnn.json");
+    puts(
+        "\nEvery rank of a data-parallel strategy runs the same graph; of a pipeline all have "
+        "the\n"
+        "whole, in which a rank sums and updates what is its own. The text ends with its "
+        "operations\nand bytes; no GPU is needed to see the graph of one.\n\n"
+        "--after lower shows the step program: the tasks that the graph is lowered to, with "
+        "the\n"
+        "place and the medium of each, what it waits for, and what it reads and writes. They "
+        "are\n"
+        "what runs: --trace shows the same tasks. Parameter servers are the last ranks; theirs "
+        "are\nthe tasks of a clock.\n\nExamples\n"
+        "  tutti graph mlp --after model\n"
+        "  tutti graph cnn --strategy mirrored -n 2 --format svg > cnn.svg\n"
+        "  tutti graph cnn --strategy zero -n 4 --flat --rank 1 --after lower\n"
+        "  tutti graph cnn --strategy ps -n 2 --rank 2 --after lower\n"
+        "  tutti graph resnet18 --batch 512 --device cuda | tail -1\n"
+        "  tutti graph cnn --format json > cnn.json; tutti train cnn.json");
 }
 
 static bool is_format(const char *name)
@@ -93,13 +96,18 @@ static enum status print(const struct job *job, int64_t number)
     return status;
 }
 
-/* "cnn, multiworker, rank 1 of 4" */
-static void print_title(const struct job *job, int64_t number, char *out, size_t bytes)
+/* "cnn, multiworker, rank 1 of 4"; "cnn, ps, rank 4: server 0" */
+static void print_title(const struct job *job, int64_t number, int server, char *out,
+                        size_t bytes)
 {
     const struct settings *s = job_settings(job);
+    const int length = snprintf(out, bytes, "%.80s, %.40s, rank %lld", s->model, s->strategy,
+                                (long long)number);
 
-    snprintf(out, bytes, "%.80s, %.40s, rank %lld of %lld", s->model, s->strategy,
-             (long long)number, (long long)s->ranks);
+    if (server < 0)
+        snprintf(out + length, bytes - (size_t)length, " of %lld", (long long)s->ranks);
+    else
+        snprintf(out + length, bytes - (size_t)length, ": server %d", server);
 }
 
 static enum status print_program_json(const struct job *job, const struct program *program,
@@ -124,7 +132,7 @@ static enum status print_program(struct job *job, int64_t number)
 
     TRY(job_lower(job, number, &program));
     strbuf_init(&out, 256 << 20);
-    print_title(job, number, title, sizeof title);
+    print_title(job, number, program->server, title, sizeof title);
     if (is_format("json")) {
         status = print_program_json(job, program, &out);
     } else if (is_format("svg")) {

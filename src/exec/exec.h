@@ -177,6 +177,8 @@ MUST_CHECK enum status exec_create(const struct exec_config *config, struct exec
  * may be pretended. */
 MUST_CHECK enum status exec_lower(const struct exec_config *config, struct transport *transport,
                                   struct program **out);
+/* The program that it runs. */
+const struct program *exec_program(const struct exec *exec);
 void exec_destroy(struct exec *exec); /* NULL is allowed */
 
 struct exec_result {

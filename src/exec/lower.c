@@ -110,6 +110,11 @@ enum status exec_make_program(struct exec *exec)
     return account_name_tasks(&exec->account);
 }
 
+const struct program *exec_program(const struct exec *exec)
+{
+    return exec->program;
+}
+
 void exec_destroy_program(struct exec *exec)
 {
     program_destroy(exec->program);

@@ -288,7 +288,7 @@ static float rate_of(const struct server *server, const struct held *held,
 
 void apply_alone(struct server *server, struct held *held, struct seat *seat)
 {
-    struct kernel_update_step numbers = numbers_of(server, held, seat->clock);
+    struct kernel_update_step numbers = numbers_of(server, held, seat->pushed - 1);
 
     numbers.lr = rate_of(server, held, seat, numbers.lr);
     count_push(server, held, seat);

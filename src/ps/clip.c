@@ -24,10 +24,11 @@ int64_t clip_words(const struct slice *slice)
                            : stretches_of(slice->count);
 }
 
-/* Running averages are not scaled, and no part of the norm. */
-static bool counts(const struct server *server, int slice)
+bool clip_counts(const struct server *server, int slice)
 {
-    return !server->config.layout.updates[server->slices->slice[slice].bucket].is_average;
+    const int bucket = server->slices->slice[slice].bucket;
+
+    return server->clip && !server->config.layout.updates[bucket].is_average;
 }
 
 size_t clip_count(const struct clip *clip, int slice, size_t stretch)
@@ -124,6 +125,22 @@ enum status clip_take_over(struct server *server, int slice)
     return tell(server, slice);
 }
 
+bool clip_knows(const struct server *server, int slice, uint64_t clocks)
+{
+    return server->clip->known[slice] >= clocks;
+}
+
+bool clip_knows_all_of(const struct server *server, int from, uint64_t clocks)
+{
+    for (int i = 0; i < server->slices->count; i++) {
+        if (clip_counts(server, i) &&
+            server_of_slice(server->slices, server->is_lost, i) == from &&
+            !clip_knows(server, i, clocks))
+            return false;
+    }
+    return true;
+}
+
 /* Nobody can be further: squares of a clock are told when all slices are at it. */
 static uint64_t furthest_clock(const struct server *server)
 {
@@ -132,6 +149,18 @@ static uint64_t furthest_clock(const struct server *server)
     for (int i = 0; i < server->n_held; i++)
         clock = server->held[i].clock > clock ? server->held[i].clock : clock;
     return clock;
+}
+
+/* The last of another server's squares has come. */
+static void trace_squares(const struct server *server, int from, uint64_t clock)
+{
+    const struct program *program = server->program;
+
+    for (int t = 0; server->rows && t < program->n_tasks; t++) {
+        if (program->tasks[t].kind == TASK_RECEIVE && program->tasks[t].peer == from &&
+            clip_knows_all_of(server, from, clock + 1))
+            server_trace(server, t, -1, clock);
+    }
 }
 
 enum status clip_hear(struct server *server, int from, const struct frame *frame,
@@ -155,19 +184,11 @@ enum status clip_hear(struct server *server, int from, const struct frame *frame
         return STATUS_OK;
     clip->known[number] = frame->clock + 1;
     clip->heard[number] = 0;
+    trace_squares(server, from, frame->clock);
     return STATUS_OK;
 }
 
 /* The scale -------------------------------------------------------------------------------------------- */
-
-static bool all_are_known(const struct server *server, uint64_t clock)
-{
-    for (int i = 0; i < server->slices->count; i++) {
-        if (counts(server, i) && server->clip->known[i] != clock + 1)
-            return false;
-    }
-    return true;
-}
 
 /* Of a table: its slices' rows. */
 static double squares_of_rows(const struct server *server, int bucket)
@@ -207,32 +228,41 @@ static float find_scale(const struct server *server)
     return kernel_clip_scale(sqrt(squares), server->config.optim.attrs.max_norm);
 }
 
-enum status clip_step(struct server *server, struct held *held, struct seat *const *seats,
-                      int count, double missing, bool *out_ready, float *out_scale)
+uint64_t clip_clock(const struct server *server)
+{
+    uint64_t clock = UINT64_MAX;
+
+    for (int i = 0; i < server->n_held; i++) {
+        const struct held *held = &server->held[i];
+        if (held->is_mine && clip_counts(server, held->number) && held->clock < clock)
+            clock = held->clock;
+    }
+    return clock;
+}
+
+void clip_find_scale(struct server *server, uint64_t clocks)
+{
+    server->clip->scale = find_scale(server);
+    server->clip->scaled = clocks;
+    server->moved = true;
+}
+
+float clip_scale(const struct server *server, int slice)
+{
+    return clip_counts(server, slice) ? server->clip->scale : 1;
+}
+
+enum status clip_square(struct server *server, struct held *held, struct seat *const *seats,
+                        int count, double missing)
 {
     struct clip *clip = server->clip;
     const int number = held->number;
 
-    *out_ready = true;
-    *out_scale = 1;
-    if (!clip || !counts(server, number))
+    if (clip_knows(server, number, held->clock + 1))
         return STATUS_OK;
-    for (int i = 0; i < count && !held->is_summed; i++)
-        seats[i]->is_summed = true;
-    held->is_summed = true;
-    if (clip->known[number] != held->clock + 1) {
-        apply_squares(server, held, seats, count, missing, clip->squares + clip->first[number]);
-        clip->known[number] = held->clock + 1;
-        clip->heard[number] = 0;
-        server_meet(server, "squares");
-        TRY(tell(server, number));
-    }
-    *out_ready = all_are_known(server, held->clock);
-    if (*out_ready && clip->scaled != held->clock + 1) {
-        clip->scale = find_scale(server);
-        clip->scaled = held->clock + 1;
-        server->moved = true; /* other slices wait for it */
-    }
-    *out_scale = clip->scale;
-    return STATUS_OK;
+    apply_squares(server, held, seats, count, missing, clip->squares + clip->first[number]);
+    clip->known[number] = held->clock + 1;
+    clip->heard[number] = 0;
+    server_meet(server, "squares");
+    return tell(server, number);
 }

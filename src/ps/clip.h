@@ -9,6 +9,8 @@
  *   server 0   squares of its slices -->  all known: scale, update
  *   server 1   squares of its slices -->  all known: scale, update
  *
+ * These are tasks (sched/lower_server.c), which run.c runs by what stands here.
+ *
  * No server hears more than 8 bytes for 2048 elements of others. A worker pushes clock c + 1 when it has the values that
  * all updates of clock c gave, so squares of one clock are kept, no more. When a server is lost, who has the copy of its slices
  * tells those of their squares that it knows again, as others may not have heard them, and works out the rest.
@@ -32,6 +34,7 @@ struct clip {
     uint64_t *known; /* [slices]: squares of clocks below this are, or were, here; 0: none */
     uint64_t scaled; /* the same for the scale */
     float scale;
+    int n_summed;    /* slices whose squares are told, and that are not updated */
     int32_t *counts; /* of each stretch: elements of its parameter, behind which is a gap */
 };
 
@@ -44,10 +47,20 @@ size_t clip_count(const struct clip *clip, int slice, size_t stretch);
 MUST_CHECK enum status clip_create(struct server *server);
 void clip_destroy(struct server *server);
 
-/* The pushes of these seats are what clock held->clock is made of. *out_ready: the scale is known, and in *out_scale. */
-MUST_CHECK enum status clip_step(struct server *server, struct held *held,
-                                 struct seat *const *seats, int count, double missing,
-                                 bool *out_ready, float *out_scale);
+/* Is a slice scaled, and part of the norm? Running averages are not. */
+bool clip_counts(const struct server *server, int slice);
+/* Squares the sum of these seats' pushes of clock held->clock, if that is not known yet, and
+ * tells. */
+MUST_CHECK enum status clip_square(struct server *server, struct held *held,
+                                   struct seat *const *seats, int count, double missing);
+/* Are the squares of so many clocks here: of a slice, of all that a server tells of? */
+bool clip_knows(const struct server *server, int slice, uint64_t clocks);
+bool clip_knows_all_of(const struct server *server, int from, uint64_t clocks);
+/* The clock whose norm is next: that of the slowest slice. */
+uint64_t clip_clock(const struct server *server);
+void clip_find_scale(struct server *server, uint64_t clocks);
+/* What updates of a slice are scaled by. */
+float clip_scale(const struct server *server, int slice);
 /* Another server's squares. */
 MUST_CHECK enum status clip_hear(struct server *server, int from, const struct frame *frame,
                                  const void *payload);

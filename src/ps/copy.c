@@ -158,6 +158,7 @@ static enum status take_copy(struct server *server, struct held *held,
     }
     TRY(server_job(server, slices_rank(server->slices, from), FRAME_COPIED, held->number,
                    &job));
+    server_trace(server, held->tasks.replica, frame->part, frame->clock - 1);
     server_meet(server, "copied");
     return STATUS_OK;
 }
@@ -192,6 +193,7 @@ enum status copy_hear(struct server *server, struct held *held, const struct fra
             return FAIL(STATUS_CORRUPT, "slice %d was not copied", held->number);
         held->is_copying = false;
         held->n_changed = 0;
+        server_trace_end(server, held->span);
         return STATUS_OK;
     }
     if (held->is_mine || held->slice->server != from)
@@ -202,6 +204,7 @@ enum status copy_hear(struct server *server, struct held *held, const struct fra
 
 enum status copy_lose(struct server *server, int lost)
 {
+    server->is_lost[lost] = true;
     for (int i = 0; i < server->n_held; i++) {
         struct held *held = &server->held[i];
 
@@ -220,5 +223,5 @@ enum status copy_lose(struct server *server, int lost)
         }
     }
     server->moved = true;
-    return STATUS_OK;
+    return server_lower(server);
 }

@@ -114,7 +114,7 @@ static enum status hear_begin(struct server *server, int worker, uint64_t step)
 static enum status hear_data(struct held *held, struct seat *seat, const struct frame *frame,
                              const void *payload)
 {
-    if (!seat->memory || held->slice->is_table || seat->is_pending)
+    if (!seat->memory || held->slice->is_table || seat->is_waiting)
         return FAIL(STATUS_CORRUPT, "values of slice %d that nobody expects", held->number);
     memcpy((float *)seat->memory + frame->part * held->slice->count + frame->at, payload,
            frame->bytes);
@@ -128,7 +128,7 @@ static enum status hear_rows(struct server *server, struct held *held, struct se
     const size_t width = (size_t)held->slice->width, count = (size_t)frame->count;
     int64_t at = frame->at;
 
-    if (!seat->memory || seat->is_pending)
+    if (!seat->memory || seat->is_waiting)
         return FAIL(STATUS_CORRUPT, "rows of slice %d that nobody expects", held->number);
     bool is_next = seat->rows.counts[frame->part] == frame->at;
     for (int p = frame->part + 1; p < server->slices->n_nodes[seat->worker]; p++)
@@ -151,19 +151,21 @@ static enum status hear_push(struct server *server, struct held *held, struct se
 {
     const struct member *member = &server->members[seat->worker];
 
-    if (!member->has_begun || seat->is_pending || seat->is_owed || seat->is_reading ||
+    if (!member->has_begun || seat->is_waiting || seat->is_reading ||
         frame->clock == UINT64_MAX || seat->n_parts == 0)
         return FAIL(STATUS_CORRUPT, "worker %d pushes slice %d out of turn", seat->worker,
                     held->number);
     if (held->slice->is_table) {
         if (!apply_rows_are_good(server, held, seat))
             return FAIL(STATUS_CORRUPT, "worker %d pushes wrong rows", seat->worker);
-        if (!policy_says_took(&server->config) && block_has(&server->block, seat->worker))
+        if (!slices_says_took(&server->config) && block_has(&server->block, seat->worker))
             apply_forget_list(held, seat);
     }
-    seat->is_pending = true;
-    seat->clock = frame->clock;
+    seat->is_pushed = true;
+    seat_wait(seat, true);
+    seat->pushed = frame->clock + 1;
     seat->order = server->pushes++;
+    server_trace(server, held->tasks.push, seat->worker, frame->clock);
     return STATUS_OK;
 }
 
@@ -210,7 +212,8 @@ void server_leave(struct server *server, int worker, bool is_lost)
     member->is_waiting = false;
     for (int i = 0; i < server->n_held; i++) {
         struct seat *seat = &server->held[i].seats[worker];
-        seat->is_owed = seat->is_reading = false;
+        seat_wait(seat, seat_is_pending(server, seat));
+        seat->is_reading = false;
         seat->lacks_all = true; /* no row is listed for it any more */
     }
     server->moved = true;
@@ -233,10 +236,11 @@ static enum status hear_worker_of_slice(struct server *server, int worker,
                    ? hear_put(held, frame, payload)
                    : FAIL(STATUS_CORRUPT, "worker %d puts values out of turn", worker);
     case FRAME_PULL:
-        if (seat->is_pending || seat->is_owed || seat->is_reading)
+        if (seat->is_waiting || seat->is_reading)
             return FAIL(STATUS_CORRUPT, "worker %d pulls out of turn", worker);
-        seat->is_owed = seat->lacks_all = true;
-        seat->due = frame->clock;
+        seat_wait(seat, true);
+        seat->lacks_all = true;
+        seat->pushed = frame->clock;
         return STATUS_OK;
     case FRAME_DATA:
         return hear_data(held, seat, frame, payload);

@@ -42,12 +42,14 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/trace.h"
 #include "kernel/tree.h"
 #include "kernel/update.h"
 #include "optim/optim.h"
 #include "transport/transport.h"
 
 struct ps_client;
+struct program; /* sched/program.h */
 
 /* The flat vector, as exec has it. Borrowed as long as the server or client lives. */
 struct ps_table {
@@ -77,7 +79,13 @@ struct ps_layout {
 
 enum ps_policy { PS_STEP, PS_ASYNC, PS_BOUNDED, PS_CENTER };
 
-/* All ranks of a job have the same, but for transport and room. */
+/* Tasks of servers whose clock is in [begin, end) are traced. */
+struct ps_trace {
+    struct trace *trace; /* outlives the server; NULL: none */
+    uint64_t begin, end;
+};
+
+/* All ranks of a job have the same, but for transport, room and trace. */
 struct ps_config {
     struct transport *transport; /* the job's; borrowed */
     int workers, servers;
@@ -105,6 +113,7 @@ struct ps_config {
      * asks. NULL: none. */
     void (*at_meeting)(void *arg, const char *point);
     void *at_meeting_arg;
+    struct ps_trace trace; /* of a server */
 };
 
 /* Is it possible? STATUS_USAGE with the reason if not: more servers than slices, backup without PS_STEP,
@@ -156,6 +165,11 @@ struct ps_stats {
 /* Collective with every worker's ps_join. A server's whole life: returns when all workers have left, or are
  * lost where that is allowed. `out` may be NULL. */
 MUST_CHECK enum status ps_serve(const struct ps_config *config, struct ps_stats *out);
+
+/* The program of server 0, 1, ...: the tasks of a clock, verified. Any rank may call it. Without a
+ * transport all ranks share memory. */
+MUST_CHECK enum status ps_lower(const struct ps_config *config, int server,
+                                struct program **out);
 
 /* Workers --------------------------------------------------------------------------------------- */
 

@@ -5,6 +5,8 @@
 #include "base/mem.h"
 #include "base/test.h"
 #include "ps/ps_testing.h"
+#include "ps/slices.h"
+#include "sched/program.h"
 
 static const char *const optimizers[] = { "sgd", "adam" };
 
@@ -405,7 +407,39 @@ static void test_impossible_jobs_are_refused(void)
     check_refused(&changed, "no shard");
 }
 
+/* Programs ------------------------------------------------------------------------------------------------ */
+
+static bool has_turns(const struct program *program)
+{
+    for (int i = 0; i < program->n_waits; i++) {
+        const struct wait *wait = &program->waits[i];
+        if (wait->is_apart && program->tasks[wait->task].kind == TASK_PULL)
+            return true;
+    }
+    return false;
+}
+
+/* An update that waits for the end of pulls would wait for ever for workers that do not say it. */
+static void test_workers_say_when_they_have_copied_what_a_task_waits_for(struct rng *rng)
+{
+    struct toy toy;
+    struct program *program;
+
+    make_random(&toy, rng, (enum ps_policy)rng_below(rng, 4));
+    toy.config.alpha = 0.5;
+    if (toy.config.policy == PS_STEP && toy.config.workers > 1)
+        toy.config.backup = (int)rng_below(rng, 2);
+    for (int s = 0; s < toy.config.servers; s++) {
+        CHECK_OK(ps_lower(&toy.config, s, &program));
+        CHECK_INT(slices_says_took(&toy.config), has_turns(program));
+        CHECK_INT(s, program->server);
+        program_destroy(program);
+    }
+}
+
 const struct test tests[] = {
+    { "workers say when they have copied what a task waits for",
+      .property = test_workers_say_when_they_have_copied_what_a_task_waits_for },
     { "impossible jobs are refused", .run = test_impossible_jobs_are_refused },
     { "exchanges are those worked out by hand",
       .run = test_exchanges_are_those_worked_out_by_hand },

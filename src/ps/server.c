@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* server.c - a server's life: takes frames from workers and other servers, in turn, until all workers have left. */
+/* server.c - a server's life: it takes frames from workers and other servers, and runs the tasks of
+ * its program (run.c), until all workers have left.
+ *
+ * Some work is no task, as it belongs to no clock: hello and begin, values before the first clock
+ * and after the last (put, pull, get), the meeting at the end, statistics, heartbeats (the
+ * transport's), and the takeover from a lost server, which changes the program. hear.c refuses
+ * frames out of turn, such as a push whose worker has not got its last pull.
+ */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -74,7 +81,7 @@ static bool have_met(const struct server *server)
     bool any = false;
 
     for (int w = 0; w < server->config.workers; w++) {
-        if (policy_is_active(server, w))
+        if (workers_is_active(server, w))
             return false;
         any |= server->members[w].has_met && !server->members[w].is_gone;
     }
@@ -83,7 +90,7 @@ static bool have_met(const struct server *server)
         if (held->is_copying)
             return false;
         for (int w = 0; w < server->config.workers; w++) {
-            if (held->is_mine && held->seats[w].is_pending)
+            if (held->is_mine && seat_is_pending(server, &held->seats[w]))
                 return false;
         }
     }
@@ -114,9 +121,7 @@ enum status server_look(struct server *server)
     for (int rank = ranks - 1; rank >= 0;
          rank--) /* servers first: what they leave behind is served */
         TRY(take_frames(server, rank));
-    for (int i = 0; i < server->n_held; i++)
-        TRY(policy_pump(server, &server->held[i]));
-    TRY(tick_end_rounds(server));
+    TRY(run_tasks(server));
     TRY(end_meeting(server));
     for (int rank = 0; rank < ranks; rank++)
         TRY(line_send(&server->lines[rank], &server->moved));
@@ -156,7 +161,7 @@ static enum status count_still(struct server *server, int64_t ns)
     server->still_ns += ns < 2 * look_again_ns ? ns : 2 * look_again_ns;
     if (most == 0 || (double)server->still_ns * 1e-9 < most)
         return STATUS_OK;
-    const int worker = policy_awaited(server);
+    const int worker = workers_awaited(server);
     if (worker < 0)
         return STATUS_OK;
     return FAIL(
@@ -316,6 +321,9 @@ static enum status fill_server(struct server *server)
     }
     TRY(apply_create(server));
     TRY(clip_create(server));
+    TRY(mem_alloc((size_t)server->config.servers, sizeof *server->is_lost, &server->is_lost));
+    TRY(server_add_rows(server));
+    TRY(server_lower(server));
     TRY(open_lines(server));
     if (server->config.replicas == 1)
         return STATUS_OK;
@@ -346,6 +354,11 @@ void server_destroy(struct server *server)
     }
     apply_destroy(server);
     clip_destroy(server);
+    program_destroy(server->program);
+    mem_free(server->turns);
+    mem_free(server->is_lost);
+    mem_free(server->rows);
+    mem_free(server->names);
     mem_free(server->lines);
     mem_free(server->held);
     mem_free(server->held_of);

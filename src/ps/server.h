@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* server.h - private: what a server keeps.
  *
- * One thread does everything: it takes frames, applies pushes that are due, gives values that are owed, copies to
- * its partner. Of a slice that it holds:
+ * One thread takes frames, and runs the tasks of its program (run.c) whose waits are over. The
+ * progress of tasks is kept here:
  *
- *   pending    a worker's push has come and is not applied
- *   owed       a worker waits for values, because of a push or a pull
- *   reading    a worker copies values out of this server's memory, or frames with them are being made: the slice is
- *              not changed
- *   copying    the partner has not got the last update: the slice is not changed, and nothing of it is given
+ *   push        seat: is_pushed, for `pushed` clocks
+ *   update      held->clock; where each push is an update, seat->applied. held->is_copying: under
+ *               way, as the second replica has not got it
+ *   pull        seat: is_waiting until it begins; is_reading: under way, as the worker copies
+ *               values from this server's memory, or frames with them are being made
+ *   norm        clip->known, clip->scaled
+ *   ticks       member->ticked
+ *   losses      server->clock
  *
- * So a push is acknowledged, by values, only when both replicas have it. Without backup, PS_STEP needs no word
- * that reading is over: the worker's next push is that word, and nothing changes before it.
+ * Values acknowledge a push, so both replicas have it by then. Under PS_STEP without backup no task
+ * waits for the end of a pull: the worker's next push implies it, and no word says so.
  */
 #ifndef PS_SERVER_H
 #define PS_SERVER_H
@@ -19,16 +22,25 @@
 #include "ps/block.h"
 #include "ps/clip.h"
 #include "ps/line.h"
+#include "sched/program.h"
+
+/* What is traced of a task that has begun; begin 0: nothing. */
+struct server_span {
+    int64_t begin;
+    int task, member; /* member -1: it has one */
+    uint64_t clock;
+};
 
 /* One worker at one slice. */
 struct seat {
     struct held *held;
     int worker;
-    bool is_pending, is_owed, is_reading;
+    bool is_waiting; /* for values: because of a push, or it has asked */
+    bool is_pushed;  /* it has pushed, and is not answered */
+    bool is_reading;
     bool is_summed;   /* its push is one of those that held->is_summed is about */
-    uint64_t clock;   /* of the push that is pending */
-    uint64_t order;   /* when it came */
-    uint64_t due;     /* the clock that values are owed for */
+    uint64_t pushed;  /* clocks, with its last push; after FRAME_PULL those before the values */
+    uint64_t order;   /* when that came */
     uint64_t applied; /* pushes of clocks below this are in the values */
     uint64_t given;   /* version of the values that the worker has */
     bool lacks_all;   /* of a table: the worker has got nothing yet */
@@ -41,6 +53,13 @@ struct seat {
     struct staged_rows rows; /* of a table */
     float *back;             /* PS_CENTER: where d goes */
     void *memory;            /* of a worker on another node: what comes in frames */
+    struct server_span span; /* of its pull */
+};
+
+/* Numbers of a slice's tasks; -1: there is none. */
+struct slice_tasks {
+    int push, update, pull;
+    int replica; /* the second replica is here, and an update comes */
 };
 
 struct held {
@@ -48,6 +67,9 @@ struct held {
     int number;
     bool is_mine; /* else this is the copy of another server's */
     bool has_partner, is_copying;
+    int n_waiting;            /* seats that are waiting: without any no task is due */
+    struct slice_tasks tasks; /* of one that is mine, or of a replica */
+    struct server_span span;  /* of the update that is copied */
     float *param, *state[KERNEL_STATES];
     bool
         is_summed; /* the next update's pushes are settled, as their squares are told (clip.h) */
@@ -95,6 +117,16 @@ struct server {
     struct tree_sums sums;   /* of rows */
     struct cursor *cursors;
     struct clip *clip; /* NULL: nothing is clipped */
+    bool *is_lost;     /* [servers] */
+    struct program *program;
+    int ticks, losses;  /* their tasks */
+    bool takes_each;    /* each push makes an update by itself, else all of a clock together */
+    struct turn *turns; /* tasks that the loop runs, in program order */
+    int n_turns;
+    struct trace_row **rows; /* of its own, and of each worker; NULL: nothing is traced */
+    struct {
+        const char *name, *number;
+    } * names; /* of each task, for traces */
     struct ps_stats stats;
     int64_t first_tick_ns, spread_every, spread_count;
     bool moved;       /* since the last look */
@@ -121,19 +153,49 @@ bool apply_rows_are_good(const struct server *server, const struct held *held,
 MUST_CHECK enum status apply_create(struct server *server);
 void apply_destroy(struct server *server);
 
-/* policy.c */
-/* Applies what is due and gives what is owed of one slice. */
-MUST_CHECK enum status policy_pump(struct server *server, struct held *held);
-/* Does a worker that shares memory say when it has copied values? */
-bool policy_says_took(const struct ps_config *config);
+/* workers.c */
 /* Workers that still push. */
-bool policy_is_active(const struct server *server, int worker);
-/* How many of them a step waits for. */
-int policy_quorum(const struct server *server);
-uint64_t policy_slowest(const struct server *server);
-/* A worker that others wait for: of a step that they have pushed, or the slowest beyond the bound; -1: nobody
- * waits. */
-int policy_awaited(const struct server *server);
+bool workers_is_active(const struct server *server, int worker);
+/* How many of them are enough, if so many may be missing. */
+int workers_quorum(const struct server *server, int but);
+uint64_t workers_slowest(const struct server *server);
+/* A worker that others wait for, in a step or as the slowest; -1: no worker waits. */
+int workers_awaited(const struct server *server);
+/* Has a push come that the next update may have? */
+bool seat_is_pending(const struct server *server, const struct seat *seat);
+
+/* lower.c */
+/* Makes the program, of the servers that are not lost. */
+MUST_CHECK enum status server_lower(struct server *server);
+MUST_CHECK enum status server_add_rows(struct server *server);
+/* The server that a slice is served by. */
+int server_of_slice(const struct slices *slices, const bool *is_lost, int number);
+/* Traces a task that begins and ends, or one that takes no time. `task` -1: there is none. */
+struct server_span server_span(const struct server *server, int task, int member,
+                               uint64_t clock);
+void server_trace_end(const struct server *server, struct server_span span);
+void server_trace(const struct server *server, int task, int member, uint64_t clock);
+
+static inline void seat_wait(struct seat *seat, bool waits)
+{
+    seat->held->n_waiting += (int)waits - (int)seat->is_waiting;
+    seat->is_waiting = waits;
+}
+
+/* run.c */
+/* Lists the tasks of the program that the loop runs. */
+MUST_CHECK enum status run_list(struct server *server);
+MUST_CHECK enum status run_tasks(struct server *server);
+/* Are the waits over of a member's next part of a task, after which it is done for `clocks`? */
+bool run_is_ready(const struct server *server, int number, int member, uint64_t clocks);
+/* Clocks that are in the values; where each push is an update, those of the seat's worker. */
+uint64_t update_done(const struct server *server, const struct seat *seat);
+
+/* give.c */
+/* The worker gets the values of `clocks` clocks. */
+MUST_CHECK enum status give_values(struct server *server, struct held *held, struct seat *seat,
+                                   uint64_t clocks);
+void give_end(struct server *server);
 
 /* copy.c */
 /* Tells the partner of an update that a push of `worker` (-1: several) brought. */
@@ -147,8 +209,8 @@ MUST_CHECK enum status copy_lose(struct server *server, int lost);
 /* tick.c */
 MUST_CHECK enum status tick_hear(struct server *server, int worker, const struct frame *frame,
                                  const void *payload);
-/* Answers ticks whose round is over. */
-MUST_CHECK enum status tick_end_rounds(struct server *server);
+/* Runs the task of losses: answers ticks whose round is over. */
+MUST_CHECK enum status tick_run(struct server *server, int number);
 /* Is this the server that answers? */
 bool tick_is_lead(const struct server *server);
 /* Completes server->stats. */

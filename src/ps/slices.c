@@ -270,6 +270,11 @@ double slices_share(const struct slices *slices, int worker)
     return (double)slices_row(config, worker) / (double)config->shards;
 }
 
+bool slices_says_took(const struct ps_config *config)
+{
+    return config->policy == PS_ASYNC || config->policy == PS_BOUNDED || config->backup > 0;
+}
+
 int slices_rank(const struct slices *slices, int server)
 {
     return slices->config.workers + server;

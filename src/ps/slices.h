@@ -66,6 +66,10 @@ int64_t slices_row(const struct ps_config *config, int worker);
 /* The worker's part of the batch. */
 double slices_share(const struct slices *slices, int worker);
 
+/* Do workers that share memory say when they have copied values (TOOK)? Yes, where updates and
+ * pulls take turns. */
+bool slices_says_took(const struct ps_config *config);
+
 int slices_rank(const struct slices *slices, int server); /* in the job */
 /* Do two ranks of the job see the same memory? */
 bool slices_are_near(const struct slices *slices, int rank, int other);

@@ -41,8 +41,7 @@ static enum status hear_fresh(struct ps_client *client, int server, const struct
     atomic_fetch_add_explicit(&client->bytes, bytes_of_values(slice, frame),
                               memory_order_relaxed);
     wanted->wish = WISH_NONE;
-    if (is_near && (client->config.policy == PS_ASYNC || client->config.policy == PS_BOUNDED ||
-                    client->config.backup > 0))
+    if (is_near && slices_says_took(&client->config))
         TRY(client_job(client, server, FRAME_TOOK, frame->slice, &job));
     if (--bucket->missing == 0) {
         atomic_fetch_add_explicit(&bucket->arrived, 1, memory_order_release);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* tick.c - workers' ticks: what all of them say, clocks apart over time, and statistics.
  *
- * Every server hears all ticks; the first that is not lost answers. Under PS_STEP that is when as many have ticked
- * the clock as a step waits for, else at once.
+ * Every server gets all ticks; the first that is not lost answers. Its task of losses waits for the
+ * ticks of all workers (but backup workers) where their pushes make one update, else for one tick.
  */
 #include <string.h>
 
@@ -39,7 +39,7 @@ static uint64_t fastest(const struct server *server)
 
 static enum status tell(struct server *server, int worker, uint64_t clock)
 {
-    const uint64_t slowest = policy_slowest(server);
+    const uint64_t slowest = workers_slowest(server);
     struct frame_heard heard = { .sum = server->sum,
                                  .all = server->all,
                                  .high = fastest(server) };
@@ -55,44 +55,61 @@ static enum status tell(struct server *server, int worker, uint64_t clock)
     return STATUS_OK;
 }
 
-/* A round of ticks is over when as many have come as a step waits for. */
-enum status tick_end_rounds(struct server *server)
+/* A server that takes the lead repeats the last answer, which may have been lost. */
+static enum status take_lead(struct server *server, bool leads)
 {
-    const int workers = server->config.workers;
-    const bool leads = tick_is_lead(server);
-    bool is_due[PS_WORKERS];
-    int n = 0;
+    const bool is_new = leads && !server->was_lead && server->clock > 0;
 
-    if (server->config.policy != PS_STEP || !server->members[0].has_begun)
-        return STATUS_OK;
-    if (leads && !server->was_lead && server->clock > 0) {
-        for (int w = 0; w < workers; w++) /* who has heard it already does not mind */
-            TRY(tell(server, w, server->clock));
-    }
     server->was_lead = leads;
-    for (int w = 0; w < workers; w++) {
+    for (int w = 0; is_new && w < server->config.workers; w++)
+        TRY(tell(server, w, server->clock));
+    return STATUS_OK;
+}
+
+/* Sums the ticks of a clock that have come in time. */
+static void add_round(struct server *server)
+{
+    server->sum = (struct ps_tick){ 0 };
+    server->clock++;
+    for (int w = 0; w < server->config.workers; w++) {
         const struct member *member = &server->members[w];
-        is_due[w] = member->is_waiting && member->ticked == server->clock + 1;
-        n += is_due[w];
+        if (member->is_waiting && member->ticked == server->clock)
+            add_tick(&server->sum, &member->said);
     }
-    if (n > 0 && n >= policy_quorum(server)) {
-        server->sum = (struct ps_tick){ 0 };
-        server->clock++;
-        for (int w = 0; w < workers; w++) {
-            if (is_due[w])
-                add_tick(&server->sum, &server->members[w].said);
-        }
-        add_tick(&server->all, &server->sum);
-    }
-    for (int w = 0; w < workers; w++) {
+    add_tick(&server->all, &server->sum);
+}
+
+/* Answers workers whose clocks are over. */
+static enum status answer(struct server *server, int number, bool leads)
+{
+    const bool is_each = server->program->tasks[number].is_of_workers;
+
+    for (int w = 0; w < server->config.workers; w++) {
         struct member *member = &server->members[w];
-        if (!member->is_waiting || member->ticked > server->clock)
+        const uint64_t clock = is_each ? member->ticked : server->clock;
+        if (!member->is_waiting || member->ticked > clock)
             continue;
         member->is_waiting = false;
         if (leads)
-            TRY(tell(server, w, server->clock));
+            TRY(tell(server, w, clock));
+        if (is_each)
+            server_trace(server, number, w, clock - 1);
     }
     return STATUS_OK;
+}
+
+enum status tick_run(struct server *server, int number)
+{
+    const bool is_each = server->program->tasks[number].is_of_workers;
+    const bool leads = tick_is_lead(server);
+
+    if (!is_each)
+        TRY(take_lead(server, leads));
+    if (!is_each && run_is_ready(server, number, 0, server->clock + 1)) {
+        add_round(server);
+        server_trace(server, number, -1, server->clock - 1);
+    }
+    return answer(server, number, leads);
 }
 
 /* The clocks that workers are at; when there is no room left every second one is left out. */
@@ -108,7 +125,7 @@ static void record_spread(struct server *server)
         return;
     for (int w = 0; w < server->config.workers; w++) {
         const struct member *member = &server->members[w];
-        if (!policy_is_active(server, w))
+        if (!workers_is_active(server, w))
             continue;
         spread.low = member->ticked < spread.low ? member->ticked : spread.low;
         spread.high = member->given > spread.high ? member->given : spread.high;
@@ -140,13 +157,11 @@ enum status tick_hear(struct server *server, int worker, const struct frame *fra
     member->said = tick.said;
     member->wait = tick.wait;
     member->is_waiting = true;
-    if (server->config.policy != PS_STEP) /* where one that comes too late does not count */
+    if (server->takes_each) /* else one that comes too late does not count */
         add_tick(&server->all, &tick.said);
     record_spread(server);
-    if (server->config.policy == PS_STEP)
-        return STATUS_OK; /* end_rounds */
-    member->is_waiting = false;
-    return tick_is_lead(server) ? tell(server, worker, member->ticked) : STATUS_OK;
+    server_trace(server, server->ticks, worker, frame->clock);
+    return STATUS_OK;
 }
 
 void tick_close_stats(struct server *server)

@@ -29,7 +29,7 @@ struct connecting {
 
 static bool is_lane(const struct task *task)
 {
-    return task->place != PLACE_NET;
+    return task->place != PLACE_NET && task->place != PLACE_SERVER;
 }
 
 /* Does somebody count how often it is done? Computations are counted by the task that follows them, sums
@@ -46,6 +46,8 @@ static bool can_signal(const struct task *task)
     const uint32_t uncounted = 1U << TASK_COMPUTE | 1U << TASK_SEND | 1U << TASK_RECEIVE |
                                1U << TASK_TENSOR | 1U << TASK_CLIP | 1U << TASK_DIRECTION;
 
+    if (task->place == PLACE_SERVER)
+        return true;
     return !(uncounted >> task->kind & 1) && !is_kept_sum && !is_kept_reduce &&
            !task->is_on_demand;
 }
@@ -105,7 +107,11 @@ static enum status put_after(struct connecting *c, int a, int b, bool is_last_st
                              bool is_local)
 {
     const struct program *program = c->program;
-    struct wait wait = { .task = a, .is_last_step = is_last_step, .is_local = is_local };
+    const bool may_miss = !is_last_step && !is_local && program->tasks[a].is_of_workers;
+    struct wait wait = { .task = a,
+                         .is_last_step = is_last_step,
+                         .is_local = is_local,
+                         .but = may_miss ? program->tasks[b].but : 0 };
 
     if (!is_local)
         wait.task = signal_after(c, a, b, is_last_step);
@@ -138,6 +144,25 @@ static enum status connect_task(struct connecting *c, int b, bool is_last_step)
     while ((a = order_next_race(&c->order, program, b, is_last_step, a, &conflict)) >= 0)
         TRY(put_after(c, a, b, is_last_step,
                       conflict == CONFLICT_OWN && !is_lane(&program->tasks[b])));
+    return STATUS_OK;
+}
+
+/* Servers: tasks that take turns, and bounded staleness. */
+static enum status connect_turns(struct connecting *c)
+{
+    const struct program *program = c->program;
+
+    for (int b = 0; b < program->n_tasks; b++) {
+        for (int a = 0; a < program->n_tasks; a++) {
+            const int lag = task_lag(&program->tasks[b], &program->tasks[a]);
+            if (tasks_take_turns(&program->tasks[a], &program->tasks[b]))
+                TRY(add_wait(c, b, (struct wait){ .task = a, .is_apart = true }));
+            if (lag > 0)
+                TRY(add_wait(
+                    c, b,
+                    (struct wait){ .task = a, .is_last_step = true, .earlier = lag - 1 }));
+        }
+    }
     return STATUS_OK;
 }
 
@@ -182,7 +207,8 @@ static void need_signal(struct program *program, int task)
 static enum status number_signals(struct program *program)
 {
     for (int i = 0; i < program->n_waits; i++) {
-        if (!program->waits[i].is_local && !program->waits[i].by_medium)
+        if (!program->waits[i].is_local && !program->waits[i].by_medium &&
+            !program->waits[i].is_apart)
             need_signal(program, program->waits[i].task);
     }
     for (int b = 0; b < program->n_buckets; b++) {
@@ -222,6 +248,8 @@ enum status program_connect(struct program *program)
     }
     if (status == STATUS_OK)
         status = connect_sends(&c);
+    if (status == STATUS_OK)
+        status = connect_turns(&c);
     order_destroy(&c.order);
     return status == STATUS_OK ? number_signals(program) : status;
 }

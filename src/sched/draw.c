@@ -28,12 +28,21 @@ static void print_waits(const struct program *program, const struct task *task,
         const struct wait *wait = &program->waits[task->first_wait + i];
         strbuf_printf(out,
                       "%s{\"task\": %d, \"of\": \"%s step\", \"by\": \"%s\", "
-                      "\"before\": \"%s\"}",
-                      i ? ", " : "", wait->task, wait->is_last_step ? "last" : "this",
+                      "\"before\": \"%s\"",
+                      i ? ", " : "", wait->task,
+                      wait->is_apart       ? "any"
+                      : wait->earlier      ? "earlier"
+                      : wait->is_last_step ? "last"
+                                           : "this",
                       wait->by_medium  ? "server"
                       : wait->is_local ? "member"
                                        : "members",
                       wait->at_end ? "end" : "start");
+        if (wait->earlier > 0)
+            strbuf_printf(out, ", \"steps\": %d", wait->earlier + 1);
+        if (wait->but > 0)
+            strbuf_printf(out, ", \"but\": %d", wait->but);
+        strbuf_add(out, "}");
     }
 }
 
@@ -52,7 +61,7 @@ static void print_accesses(const struct task *task, bool is_write, struct strbuf
     }
 }
 
-static void print_task(const struct program *program, int t, const struct task_work *work,
+static void print_task(const struct program *program, int t, const struct task_work *works,
                        struct strbuf *out)
 {
     const struct task *task = &program->tasks[t];
@@ -68,12 +77,14 @@ static void print_task(const struct program *program, int t, const struct task_w
                   task_medium_name(task->medium));
     print_number_or_null(out, "bucket", task->bucket);
     print_number_or_null(out, "table", task->gather);
+    if (task->place == PLACE_SERVER)
+        print_number_or_null(out, "slice", task->slice);
     print_number_or_null(out, "rail", task->rail);
     strbuf_printf(out, ", \"between\": %s", task->place == PLACE_HOST ? "true" : "false");
-    if (task->medium == MEDIUM_SERVER)
+    if (task->medium == MEDIUM_SERVER || task->place == PLACE_SERVER)
         strbuf_add(out, ", \"bytes\": null");
     else
-        strbuf_printf(out, ", \"bytes\": %.0f", task_bytes(work));
+        strbuf_printf(out, ", \"bytes\": %.0f", task_bytes(&works[t]));
     strbuf_printf(out, ", \"members\": %d, \"once\": %s, \"nodes\": [%d, %d], \"waits\": [",
                   task->members, task->place != PLACE_LANE || task->is_once ? "true" : "false",
                   task->first_node, task->end_node);
@@ -95,7 +106,7 @@ void program_print_json(const struct program *program, const struct task_work *w
         if (!task_is_listed(&program->tasks[t]))
             continue;
         strbuf_add(out, before);
-        print_task(program, t, &works[t], out);
+        print_task(program, t, works, out);
         before = ",\n";
     }
     strbuf_add(out, "\n]}\n");
@@ -147,7 +158,7 @@ static const char *class_of(const struct task *task)
         [TASK_SUM_ROWS] = "tp-sum",       [TASK_NORM] = "tp-sum",
         [TASK_ALL_REDUCE] = "tp-sum",     [TASK_DIRECTION] = "tp-update",
         [TASK_UPDATE] = "tp-update",      [TASK_BARRIER] = "tp-barrier",
-        [TASK_AVERAGE] = "tp-move",
+        [TASK_AVERAGE] = "tp-move",       [TASK_REPLICATE] = "tp-move",
     };
 
     return classes[task->kind];
@@ -162,9 +173,11 @@ struct picture {
 static void place_tasks(struct picture *picture)
 {
     const struct program *program = picture->program;
-    int last[PLACES] = { -1, -1, -1, -1 }; /* row that a column has been filled to */
+    int last[PLACES]; /* row that a column has been filled to */
     bool is_used[PLACES] = { false };
 
+    for (int place = 0; place < PLACES; place++)
+        last[place] = -1;
     for (int t = 0; t < program->n_tasks; t++) {
         const struct task *task = &program->tasks[t];
         int row = last[task->place] + 1;
@@ -172,7 +185,7 @@ static void place_tasks(struct picture *picture)
             continue;
         for (int i = 0; i < task->n_waits; i++) {
             const struct wait *wait = &program->waits[task->first_wait + i];
-            if (!wait->is_last_step && picture->row[wait->task] >= row)
+            if (!wait->is_last_step && !wait->is_apart && picture->row[wait->task] >= row)
                 row = picture->row[wait->task] + 1;
         }
         picture->row[t] = last[task->place] = row;
@@ -225,7 +238,7 @@ static void draw_edges(const struct picture *picture, struct strbuf *out)
         int drawn = -1; /* a start and an end may wait for one task */
         for (int i = 0; i < program->tasks[t].n_waits; i++) {
             const struct wait *wait = &program->waits[program->tasks[t].first_wait + i];
-            if (!wait->is_last_step && wait->task != drawn)
+            if (!wait->is_last_step && !wait->is_apart && wait->task != drawn)
                 draw_edge(picture, wait->task, t, out);
             drawn = wait->task;
         }
@@ -246,13 +259,20 @@ static void draw_facts(const struct program *program, const struct task *task,
         strbuf_printf(out, ", rail %d", task->rail);
     for (int i = 0; i < task->n_waits; i++) {
         const struct wait *wait = &program->waits[task->first_wait + i];
-        if (!wait->is_last_step)
+        if (!wait->is_last_step || wait->earlier > 0)
             continue;
         strbuf_printf(out, "%s%d", before, wait->task);
         before = " and ";
     }
     if (strcmp(before, " and ") == 0)
         strbuf_add(out, " of the last step");
+    for (int i = 0; i < task->n_waits; i++) {
+        const struct wait *wait = &program->waits[task->first_wait + i];
+        if (wait->earlier > 0)
+            strbuf_printf(out, ", after %d of %d steps before", wait->task, wait->earlier + 1);
+        if (wait->is_apart)
+            strbuf_printf(out, ", not during %d", wait->task);
+    }
 }
 
 static void draw_task(const struct picture *picture, int t, struct strbuf *out)
@@ -282,7 +302,8 @@ static void draw(const struct picture *picture, const char *title, struct strbuf
 {
     static const char *const headings[PLACES] = { "lanes: forward and backward",
                                                   "lanes: synchronization",
-                                                  "inter-node threads", "between steps" };
+                                                  "inter-node threads", "between steps",
+                                                  "parameter server" };
     const struct program *program = picture->program;
     const int width = 2 * MARGIN + picture->columns * COLUMN;
     const int height = TOP + picture->rows * ROW + MARGIN;

@@ -528,6 +528,7 @@ static enum status create(const struct graph *graph, struct lowering *l)
     l->program = program;
     program->topology = l->config->topology;
     program->workers = l->config->workers;
+    program->server = -1;
     program->n_buckets = pass_bucket_count(graph);
     program->norm = program->direction_norm = program->losses = -1;
     for (int b = 0; b < GRAPH_NODE_IN; b++)

@@ -31,4 +31,28 @@ struct lower_config {
 MUST_CHECK enum status program_lower(const struct graph *graph,
                                      const struct lower_config *config, struct program **out);
 
+/* A slice of a bucket that parameter servers hold. */
+struct lower_slice {
+    int number, bucket;
+    bool is_table;
+    bool is_trained;     /* else it holds running averages, which are no part of a norm */
+    int server, replica; /* that serves it; that has the second replica, -1: none */
+};
+
+/* A parameter server, and its degree of synchrony. */
+struct lower_server {
+    int server, servers, workers;
+    bool shares_memory; /* with all workers */
+    bool joins;         /* all pushes of a clock make one update, else each push does */
+    int backup;         /* with joins: workers that are not waited for */
+    int bound;          /* clocks that a worker may be ahead of the slowest; 0: any */
+    bool is_center;     /* elastic averaging */
+    bool clips;
+    const struct lower_slice *slices; /* of all servers */
+    int n_slices;
+};
+
+MUST_CHECK enum status program_lower_server(const struct lower_server *config,
+                                            struct program **out);
+
 #endif /* SCHED_LOWER_H */

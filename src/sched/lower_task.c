@@ -24,6 +24,8 @@ struct task *lower_add(struct lowering *l, enum task_kind kind, enum task_medium
                            .medium = medium,
                            .place = place,
                            .bucket = bucket,
+                           .slice = -1,
+                           .peer = -1,
                            .gather = -1,
                            .stride = 1,
                            .rail = -1,

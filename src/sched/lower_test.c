@@ -285,7 +285,138 @@ static void test_a_task_may_write_every_bucket(void)
     graph_destroy(graph);
 }
 
+/* Servers ---------------------------------------------------------------------------------- */
+
+/* Of three slices on two servers: a dense one with a replica, a table, and the other server's. */
+static const struct lower_slice slices[] = {
+    { .number = 0, .bucket = 0, .is_trained = true, .server = 0, .replica = 1 },
+    { .number = 1, .bucket = 1, .is_trained = true, .is_table = true, .replica = -1 },
+    { .number = 2, .bucket = 2, .is_trained = true, .server = 1, .replica = 0 },
+};
+
+#define SERVER0                                                                                \
+    .servers = 2, .workers = 3, .shares_memory = true, .slices = slices, .n_slices = 2
+
+/* A program of server 0, with its waits. */
+static const struct served {
+    const char *what;
+    struct lower_server config;
+    const char *tasks;
+} served[] = {
+    { .what = "a step's update waits for the pushes of all workers",
+      .config = { SERVER0, .joins = true },
+      .tasks = "push slice 0 of bucket 0: last 3 own\n"
+               "push slice 1 of bucket 1: last 5 own\n"
+               "reduce_scatter+update+replicate slice 0 of bucket 0 with server 1: 0\n"
+               "pull slice 0 of bucket 0: 2\n"
+               "sum_rows+update slice 1 of bucket 1: 1\n"
+               "pull slice 1 of bucket 1: 4\n"
+               "barrier (ticks): last 6 own\n"
+               "all_reduce (losses and flags): 6\n" },
+    { .what = "with backup workers it waits for most of them, and for readers",
+      .config = { SERVER0, .joins = true, .backup = 1 },
+      .tasks = "push slice 0 of bucket 0: last 3 own\n"
+               "push slice 1 of bucket 1: last 5 own\n"
+               "reduce_scatter+update+replicate slice 0 of bucket 0 with server 1: "
+               "0 but 1, last 2 own, not during 3\n"
+               "pull slice 0 of bucket 0: 2, 0 own, not during 2\n"
+               "sum_rows+update slice 1 of bucket 1: 1 but 1, last 4 own, not during 5\n"
+               "pull slice 1 of bucket 1: 4, 1 own, not during 4\n"
+               "barrier (ticks): last 6 own\n"
+               "all_reduce (losses and flags): 6 but 1\n" },
+    { .what = "else each push is an update by itself",
+      .config = { SERVER0 },
+      .tasks = "push slice 0 of bucket 0: last 3 own\n"
+               "push slice 1 of bucket 1: last 5 own\n"
+               "reduce_scatter+update+replicate slice 0 of bucket 0 with server 1: "
+               "0 own, not during 2, not during 3\n"
+               "pull slice 0 of bucket 0: 2 own, not during 2\n"
+               "sum_rows+update slice 1 of bucket 1: 1 own, not during 4, not during 5\n"
+               "pull slice 1 of bucket 1: 4 own, not during 4\n"
+               "barrier (ticks): last 6 own\n"
+               "all_reduce (losses and flags): 6 own\n" },
+    { .what = "and values may wait for the slowest worker's clock",
+      .config = { SERVER0, .bound = 3 },
+      .tasks = "push slice 0 of bucket 0: last 3 own\n"
+               "push slice 1 of bucket 1: last 5 own\n"
+               "reduce_scatter+update+replicate slice 0 of bucket 0 with server 1: "
+               "0 own, not during 2, not during 3\n"
+               "pull slice 0 of bucket 0: 2 own, not during 2, 6 of 3 before\n"
+               "sum_rows+update slice 1 of bucket 1: 1 own, not during 4, not during 5\n"
+               "pull slice 1 of bucket 1: 4 own, not during 4, 6 of 3 before\n"
+               "barrier (ticks): last 6 own\n"
+               "all_reduce (losses and flags): 6 own\n" },
+    { .what = "a center gives each worker its difference",
+      .config = { SERVER0, .is_center = true },
+      .tasks = "push slice 0 of bucket 0: last 3 own\n"
+               "push slice 1 of bucket 1: last 5 own\n"
+               "average+replicate slice 0 of bucket 0 with server 1: 0 own, not during 2\n"
+               "pull slice 0 of bucket 0: 2 own\n"
+               "average slice 1 of bucket 1: 1 own, not during 4\n"
+               "pull slice 1 of bucket 1: 4 own\n"
+               "barrier (ticks): last 6 own\n"
+               "all_reduce (losses and flags): 6 own\n" },
+    { .what = "with clipping servers tell each other squares, and replicas come",
+      .config = { .servers = 2,
+                  .workers = 3,
+                  .slices = slices,
+                  .n_slices = 3,
+                  .joins = true,
+                  .clips = true },
+      .tasks = "push slice 0 of bucket 0: last 7 own\n"
+               "reduce_scatter+norm slice 0 of bucket 0 (squares): 0\n"
+               "push slice 1 of bucket 1: last 9 own\n"
+               "sum_rows+norm slice 1 of bucket 1 (squares): 2\n"
+               "receive with server 1 (squares): last 5 own\n"
+               "norm: 4 own, 3 own, 1 own\n"
+               "reduce_scatter+update+replicate slice 0 of bucket 0 with server 1: 5 own\n"
+               "pull slice 0 of bucket 0: 6\n"
+               "sum_rows+update slice 1 of bucket 1: 5 own\n"
+               "pull slice 1 of bucket 1: 8\n"
+               "replicate slice 2 of bucket 2 with server 1: last 10 own\n"
+               "barrier (ticks): last 11 own\n"
+               "all_reduce (losses and flags): 11\n" },
+};
+
+static void print_served(const struct program *program, struct strbuf *out)
+{
+    for (int t = 0; t < program->n_tasks; t++) {
+        const struct task *task = &program->tasks[t];
+        task_print_name(task, out);
+        for (int i = 0; i < task->n_waits; i++) {
+            const struct wait *wait = &program->waits[task->first_wait + i];
+            strbuf_printf(out, "%s%s%d%s", i ? ", " : ": ",
+                          wait->is_apart                             ? "not during "
+                          : wait->is_last_step && wait->earlier == 0 ? "last "
+                                                                     : "",
+                          wait->task, wait->is_local ? " own" : "");
+            if (wait->but > 0)
+                strbuf_printf(out, " but %d", wait->but);
+            if (wait->earlier > 0)
+                strbuf_printf(out, " of %d before", wait->earlier + 1);
+        }
+        strbuf_printf(out, "\n");
+    }
+}
+
+static void test_the_degree_of_synchrony_shows_in_a_servers_tasks(void)
+{
+    for (size_t i = 0; i < sizeof served / sizeof *served; i++) {
+        struct program *program;
+        struct strbuf out;
+
+        strbuf_init(&out, 1 << 16);
+        CHECK_OK(program_lower_server(&served[i].config, &program));
+        print_served(program, &out);
+        CHECK_TEXT(served[i].tasks, out.text);
+        strbuf_release(&out);
+        program_destroy(program);
+    }
+}
+
 const struct test tests[] = {
+    { .name = "the degree of synchrony shows in a server's tasks",
+      .run = test_the_degree_of_synchrony_shows_in_a_servers_tasks },
     { .name = "a task may write every bucket", .run = test_a_task_may_write_every_bucket },
     { .name = "each strategy has the tasks that it is known by",
       .run = test_each_strategy_has_the_tasks_that_it_is_known_by },

@@ -43,26 +43,30 @@ void order_destroy(struct order *order)
     mem_free(order->full);
 }
 
-static bool is_net(const struct task *task)
+/* Members of these places run tasks in any order. */
+static bool has_no_order(const struct task *task)
 {
-    return task->place == PLACE_NET;
+    return task->place == PLACE_NET || task->place == PLACE_SERVER;
 }
 
 /* Is every member of `task` a member of `all`, too? */
 static bool has_members(const struct task *all, const struct task *task)
 {
-    if (is_net(all) != is_net(task) || all->stride != task->stride)
+    if (has_no_order(all) != has_no_order(task) || all->stride != task->stride)
         return false;
+    if (all->place == PLACE_SERVER)
+        return all->members == task->members;
     return all->rail < 0 || all->rail == task->rail;
 }
 
 /* A member that has done `a` goes on to `b`, which stands later in program order, or in the next step.
- * Lanes compute in order and synchronize in order; the inter-node thread keeps no order in a step. */
+ * Lanes compute in order and synchronize in order. The inter-node thread keeps no order in a step,
+ * a server none at all. */
 static bool runs_before(const struct task *a, const struct task *b, bool is_last_step)
 {
-    if (a->is_on_demand || b->is_on_demand || !has_members(a, b))
+    if (a->is_on_demand || b->is_on_demand || a->place == PLACE_SERVER || !has_members(a, b))
         return false;
-    return is_last_step || (!is_net(a) && a->place == b->place);
+    return is_last_step || (!has_no_order(a) && a->place == b->place);
 }
 
 static void follow(struct order *order, int task, int step)
@@ -117,7 +121,7 @@ void order_add_wait(struct order *order, const struct program *program, int task
     const int step = order->step - (wait->is_last_step ? 1 : 0);
 
     BUG_ON(task != order->task);
-    if (step < 0)
+    if (step < 0 || !wait_orders(wait))
         return;
     const bool all_wait = has_members(&program->tasks[wait->task], &program->tasks[task]);
     if (wait->is_local && all_wait)
@@ -171,10 +175,13 @@ static enum conflict access_conflict(const struct task *a, const struct access *
         return CONFLICT_NONE;
     if (x->part >= 0 && y->part >= 0 && x->part != y->part)
         return CONFLICT_NONE;
-    const bool is_one =
-        a->members == 1 && b->members == 1 && is_net(a) && is_net(b) && a->rail == b->rail;
+    if ((x->in_turn && y->in_turn) || x->lag > 0 || y->lag > 0)
+        return CONFLICT_NONE; /* tasks_take_turns, task_lag */
+    const bool is_one = a->members == 1 && b->members == 1 && has_no_order(a) &&
+                        has_no_order(b) && a->rail == b->rail;
     const bool is_same_part = x->reach == REACH_OWN && y->reach == REACH_OWN &&
-                              x->partition == y->partition && is_net(a) == is_net(b) &&
+                              x->partition == y->partition &&
+                              has_no_order(a) == has_no_order(b) &&
                               (a->rail == b->rail || a->rail < 0 || b->rail < 0);
     return is_one || is_same_part ? CONFLICT_OWN : CONFLICT_ALL;
 }
@@ -194,6 +201,25 @@ enum conflict task_conflict(const struct task *a, const struct task *b, bool is_
     return worst;
 }
 
+/* A task with `but` reads the pushes of those workers alone that have pushed. So it comes after
+ * these pushes, and after tasks that the same workers have done before them. */
+static bool follows_most(const struct order *order, const struct program *program,
+                         const struct task *task, int a, bool is_last_step)
+{
+    for (int i = 0; i < task->n_waits; i++) {
+        const struct wait *wait = &program->waits[task->first_wait + i];
+        if (wait->but == 0)
+            continue;
+        if (wait->task == a && !is_last_step)
+            return true;
+        if (program->tasks[a].members == program->tasks[wait->task].members &&
+            has(order, set_of(order, order->done, wait->task, order->step), a,
+                order->step - is_last_step))
+            return true;
+    }
+    return false;
+}
+
 int order_next_race(const struct order *order, const struct program *program, int b,
                     bool is_last_step, int end, enum conflict *out)
 {
@@ -204,6 +230,8 @@ int order_next_race(const struct order *order, const struct program *program, in
         if (*out == CONFLICT_NONE || program->tasks[a].is_on_demand || order_is_full(order, a))
             continue;
         if (*out == CONFLICT_OWN && order_was_done(order, a))
+            continue;
+        if (follows_most(order, program, task, a, is_last_step))
             continue;
         return a;
     }
@@ -223,6 +251,32 @@ static bool touches_sends(const struct task *task, int bucket, bool is_write)
 bool task_needs_sends(const struct task *task, const struct task *other)
 {
     return touches_sends(task, task->bucket, false) && touches_sends(other, task->bucket, true);
+}
+
+bool tasks_take_turns(const struct task *a, const struct task *b)
+{
+    for (int i = 0; i < a->n_accesses && (a != b || a->members > 1); i++) {
+        for (int j = 0; j < b->n_accesses; j++) {
+            const struct access *x = &a->accesses[i], *y = &b->accesses[j];
+            if (x->memory == y->memory && x->index == y->index && x->in_turn && y->in_turn &&
+                (x->is_write || y->is_write))
+                return true;
+        }
+    }
+    return false;
+}
+
+int task_lag(const struct task *task, const struct task *other)
+{
+    for (int i = 0; i < task->n_accesses; i++) {
+        const struct access *x = &task->accesses[i];
+        for (int j = 0; j < other->n_accesses && x->lag > 0; j++) {
+            const struct access *y = &other->accesses[j];
+            if (x->memory == y->memory && x->index == y->index && y->is_write)
+                return x->lag;
+        }
+    }
+    return 0;
 }
 
 bool task_pulls_pushed(const struct task *task, const struct task *other)

@@ -23,6 +23,10 @@ enum conflict {
 enum conflict task_conflict(const struct task *a, const struct task *b, bool is_last_step);
 /* Does a task of the same bucket as `other`, which sends its memory, end after these sends? */
 bool task_needs_sends(const struct task *task, const struct task *other);
+/* Do two tasks, or the members of one, take turns with memory that one of them writes? */
+bool tasks_take_turns(const struct task *a, const struct task *b);
+/* `task` reads memory that `other` wrote so many steps before; 0: it does not. */
+int task_lag(const struct task *task, const struct task *other);
 /* Does a task get from a server what `other` gave it in the step before? */
 bool task_pulls_pushed(const struct task *task, const struct task *other);
 

@@ -38,6 +38,7 @@ const char *task_kind_name(enum task_kind kind)
         [TASK_PULL] = "pull",
         [TASK_ALL_REDUCE] = "all_reduce",
         [TASK_AVERAGE] = "average",
+        [TASK_REPLICATE] = "replicate",
         [TASK_BARRIER] = "barrier",
     };
 
@@ -53,16 +54,16 @@ const char *task_medium_name(enum task_medium medium)
 
 const char *task_place_name(enum task_place place)
 {
-    static const char *const names[PLACES] = { "lane", "lane.sync", "net", "host" };
+    static const char *const names[PLACES] = { "lane", "lane.sync", "net", "host", "server" };
 
     return names[place];
 }
 
 const char *memory_name(enum memory_kind kind)
 {
-    static const char *const names[MEMORY_KINDS] = { "param",   "state",  "gradient",
-                                                     "sum",     "record", "table",
-                                                     "squares", "sends",  "loss" };
+    static const char *const names[MEMORY_KINDS] = { "param",  "state", "gradient", "sum",
+                                                     "record", "table", "squares",  "sends",
+                                                     "loss",   "clock" };
 
     return names[kind];
 }
@@ -77,6 +78,8 @@ void task_print_name(const struct task *task, struct strbuf *out)
         strbuf_printf(out, "%s%s", before, task_kind_name((enum task_kind)kind));
         before = "+";
     }
+    if (task->place == PLACE_SERVER && task->slice >= 0)
+        strbuf_printf(out, " slice %d of", task->slice);
     if (task->bucket >= 0)
         strbuf_printf(out, " bucket %d", task->bucket);
     if (task->gather >= 0)
@@ -90,6 +93,8 @@ void task_print_name(const struct task *task, struct strbuf *out)
     if (task->bound)
         strbuf_printf(out, " (slowest worker at most %d step%s behind)", task->bound,
                       task->bound == 1 ? "" : "s");
+    if (task->place == PLACE_SERVER && task->peer >= 0)
+        strbuf_printf(out, " with server %d", task->peer);
     if (task->note)
         strbuf_printf(out, " (%s)", task->note);
 }
@@ -115,11 +120,16 @@ static void print_waits(const struct program *program, const struct task *task,
 
     for (int i = 0; i < task->n_waits; i++) {
         const struct wait *wait = &program->waits[task->first_wait + i];
-        strbuf_printf(out, "%s%s%d%s", before, wait->is_last_step ? "last " : "", wait->task,
+        strbuf_printf(out, "%s%s%s%d%s", before, wait->is_apart ? "not during " : "",
+                      wait->is_last_step && wait->earlier == 0 ? "last " : "", wait->task,
                       wait->at_end      ? " (own sends, at its end)"
                       : wait->is_local  ? " (own)"
                       : wait->by_medium ? " (by server)"
                                         : "");
+        if (wait->but > 0)
+            strbuf_printf(out, " (all but %d)", wait->but);
+        if (wait->earlier > 0)
+            strbuf_printf(out, " (%d steps before)", wait->earlier + 1);
         before = ", ";
     }
 }
@@ -135,6 +145,8 @@ void program_print_text(const struct program *program, struct strbuf *out)
         task_print_name(task, out);
         if (task->rail >= 0)
             strbuf_printf(out, " on rail %d", task->rail);
+        if (task->is_of_workers)
+            strbuf_printf(out, " for each of %d workers", task->members);
         print_waits(program, task, out);
         print_accesses(task, false, out);
         print_accesses(task, true, out);

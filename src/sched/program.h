@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* program.h - a step program: what the ranks of one node do in a training step, as tasks with
- * dependencies.
+/* program.h - a step program: what the ranks of one node do in a training step, or a parameter
+ * server in a clock, as tasks with dependencies.
  *
  * Lowering (lower.h) makes it from the graph of a step, after the strategy's passes, and from the
- * topology of the job. The executor runs it; `tutti graph --after lower` prints it.
+ * topology of the job; a server's from its slices. The executor and the servers' loop run it;
+ * `tutti graph --after lower` prints it.
  *
  * Tasks. A task has a kind, the bucket or table it is about, the memory that it reads and writes,
  * a medium and a place. All members of a place run the task, each on its own part:
@@ -18,6 +19,9 @@
  *   PLACE_HOST       the thread that calls the executor, in program order, between two steps, when
  *                    the trainer asks (exec_average, exec_push, exec_pull). Lanes are idle then, so
  *                    such a task waits for no other task of the program
+ *   PLACE_SERVER     a parameter server. A task has a member for each worker, or one. The server
+ *                    runs tasks in any order that dependencies allow, and a slice may be a clock
+ *                    ahead of another
  *
  * Dependencies. A task starts when the tasks in `waits` are done by all of their members; of a wait
  * with `is_last_step`, those of the step before. The first step waits for nothing of that kind. A task
@@ -25,6 +29,10 @@
  * once a step, so that the counter's target in step s (from 0) is (s + 1) x members.
  *
  * A wait with `is_local` is for what the same member has done.
+ *
+ * Servers have three more forms of waits. With `but` K all members but K are enough (backup
+ * workers). With `earlier` K it is for K steps before the last one (bounded staleness). With
+ * `is_apart` the other task must not be under way, but may run before or after (async updates).
  *
  * A task that writes MEMORY_SENDS is done while its sends are still under way. Whoever reads that memory
  * waits for the task to start, and `at_end` for its sends to end.
@@ -64,15 +72,17 @@ enum task_kind {
     TASK_UNSHARD, /* ZeRO-3: other nodes' parts of parameters, before forward and backward */
     TASK_PUSH,    /* sums go to their owners: servers, or nodes that own rows */
     TASK_PULL,    /* updated parameters come from their owners */
-    TASK_AVERAGE, /* workers with private parameters take the mean of several workers */
-    TASK_BARRIER, /* no work: members meet between steps, or before a joint layer */
+    TASK_AVERAGE, /* workers with private parameters take the mean of several workers; a center on
+                     servers and a worker move towards each other */
+    TASK_REPLICATE, /* an updated slice goes to the server that has its second replica */
+    TASK_BARRIER,   /* no work: members meet between steps, or before a joint layer */
     TASK_KINDS
 };
 
 enum task_medium { MEDIUM_NONE, MEDIUM_SHARED, MEDIUM_MESSAGES, MEDIUM_SERVER, MEDIUMS };
-enum task_place { PLACE_LANE, PLACE_LANE_SYNC, PLACE_NET, PLACE_HOST, PLACES };
+enum task_place { PLACE_LANE, PLACE_LANE_SYNC, PLACE_NET, PLACE_HOST, PLACE_SERVER, PLACES };
 
-/* What a task touches. */
+/* What a task touches. Servers: indices are slices, gradients are workers' pushes. */
 enum memory_kind {
     MEMORY_PARAM,    /* bucket: parameters */
     MEMORY_STATE,    /* bucket: the optimizer's state */
@@ -81,9 +91,11 @@ enum memory_kind {
     MEMORY_RECORD,   /* bucket: factors, or ids and dy, of all shards */
     MEMORY_TABLE,    /* gather: batch statistics of all shards */
     MEMORY_SQUARES, /* sums of squares of gradients and parameters; index 1: of directions; index 2:
-                        of sparse rows that lanes sum in a job of several nodes; parts are buckets */
+                        of sparse rows that lanes sum in a job of several nodes; parts are buckets.
+                        Servers: index 1 is the scale; parts are slices, and other servers */
     MEMORY_SENDS, /* bucket: messages with partial sums that are under way */
     MEMORY_LOSS,  /* losses of all shards, flags of all ranks; alternates between two steps */
+    MEMORY_CLOCK, /* clocks that workers have ticked */
     MEMORY_KINDS
 };
 
@@ -98,7 +110,8 @@ enum reach {
 enum partition {
     PARTITION_LANE,  /* what this lane's shards made */
     PARTITION_BLOCK, /* blocks of the bucket, rows or columns: one range a lane of the node */
-    PARTITION_RAIL   /* blocks that travel through a rail: its own, and those of other nodes */
+    PARTITION_RAIL,  /* blocks that travel through a rail: its own, and those of other nodes */
+    PARTITION_WORKER /* what a worker pushes to a server, or gets from it */
 };
 
 struct access {
@@ -108,6 +121,8 @@ struct access {
     enum reach reach;
     enum partition partition; /* of REACH_OWN */
     bool is_write;
+    bool in_turn; /* one at a time with others in turn, in any order */
+    int lag;      /* it reads what was written so many steps before; 0: in order, as usual */
 };
 
 /* A stage of a pipeline may read and write every bucket in one task. */
@@ -124,8 +139,12 @@ struct task {
     uint32_t does; /* kinds that it does, `kind` among them: bits */
     enum task_medium medium;
     enum task_place place;
-    int bucket; /* -1: of no bucket */
-    int gather; /* -1: of no table of batch statistics */
+    int bucket;         /* -1: of no bucket */
+    int slice;          /* PLACE_SERVER: number of the slice; -1: of none */
+    int peer;           /* PLACE_SERVER: the other server; -1: none */
+    int but;            /* PLACE_SERVER: of the workers so many may be missing */
+    bool is_of_workers; /* PLACE_SERVER: each worker is a member; else there is one */
+    int gather;         /* -1: of no table of batch statistics */
     /* Who runs it: lanes 0, stride, ... of the node, or its rails; `rail` >= 0: that one alone. */
     int stride, rail;
     int members;              /* that is so many */
@@ -149,7 +168,16 @@ struct wait {
     bool is_local; /* done by this member is enough: no counter is looked at */
     bool at_end;   /* sends under way must be over before the task ends, not before it starts */
     bool by_medium; /* the medium sees to it: a server answers when it has what was pushed */
+    bool is_apart;  /* the other task is not under way: nothing is said of which is first */
+    int but;        /* so many members may be missing */
+    int earlier;    /* of a wait for the last step: so many steps before that */
 };
+
+/* Does a wait order all members of two tasks, of this step or the next? */
+static inline bool wait_orders(const struct wait *wait)
+{
+    return !wait->is_apart && wait->but == 0 && wait->earlier == 0;
+}
 
 /* Meetings of lanes that are no part of a step's data flow. */
 enum program_barrier {
@@ -176,6 +204,7 @@ struct lower_workers {
 struct program {
     struct lower_topology topology; /* that it was lowered for */
     struct lower_workers workers;
+    int server; /* number of the parameter server; -1: ranks that run a graph */
     int n_tasks, n_waits, n_signals;
     struct task
         *tasks; /* in program order: a task follows the tasks of its step that it waits for */

@@ -128,3 +128,41 @@ void sched_testing_print(const struct sched_testing *drawn, char *out, size_t by
     snprintf(out, bytes, "%s %s, %d nodes of %d ranks of %d lanes, %d rails", drawn->model,
              drawn->strategy, t->nodes, t->node_ranks, t->lanes, t->rails);
 }
+
+/* Degrees of synchrony: a step, with backup workers or clipping; a push by itself, bounded, or a
+ * center. */
+static void draw_synchrony(struct rng *rng, struct lower_server *config)
+{
+    config->joins = toss(rng);
+    if (config->joins && config->workers > 1)
+        config->backup = (int)rng_below(rng, (uint64_t)config->workers);
+    config->clips = config->joins && toss(rng);
+    config->is_center = !config->joins && rng_below(rng, 3) == 0;
+    if (!config->joins && !config->is_center)
+        config->bound = (int)rng_below(rng, 4);
+}
+
+void sched_testing_draw_servers(struct rng *rng, int buckets, struct sched_testing_servers *out)
+{
+    const int servers = 1 + (int)rng_below(rng, 3), n = buckets + (int)rng_below(rng, 3);
+
+    BUG_ON(n > SCHED_TESTING_SLICES);
+    out->config = (struct lower_server){ .servers = servers,
+                                         .workers = 1 + (int)rng_below(rng, 4),
+                                         .shares_memory = toss(rng),
+                                         .slices = out->slices,
+                                         .n_slices = n };
+    draw_synchrony(rng, &out->config);
+    for (int i = 0; i < n; i++) {
+        const int server = i < servers ? i : (int)rng_below(rng, (uint64_t)servers);
+        const bool is_copied = servers > 1 && toss(rng);
+        out->slices[i] = (struct lower_slice){
+            .number = i,
+            .bucket = i % buckets,
+            .is_table = toss(rng),
+            .is_trained = rng_below(rng, 4) > 0,
+            .server = server,
+            .replica = is_copied ? (server + 1) % servers : -1,
+        };
+    }
+}

@@ -11,6 +11,7 @@
  *   lanes.sync     in program order, and surely after the lane's computations: earlier is luck
  *   net            as waits have it; a task that exchanges messages is one vertex for all nodes, as
  *                  it ends nowhere before it has begun everywhere
+ *   server         as waits have it
  *
  * Cost: a race looks at pairs of tasks, n^2; a deadlock at tasks and waits. 600 tasks take 10 ms. Ranks of
  * one node share a program, and equal nodes as well: 1,024 ranks on equal machines cost as much as two.
@@ -61,6 +62,44 @@ static bool has_wait(const struct program *program, const struct task *task, int
     return false;
 }
 
+static bool has_turn(const struct program *program, const struct task *task, int a)
+{
+    for (int i = 0; i < task->n_waits; i++) {
+        const struct wait *wait = &program->waits[task->first_wait + i];
+        if (wait->task == a && wait->is_apart)
+            return true;
+    }
+    return false;
+}
+
+static bool has_lag(const struct program *program, const struct task *task, int a, int lag)
+{
+    for (int i = 0; i < task->n_waits; i++) {
+        const struct wait *wait = &program->waits[task->first_wait + i];
+        if (wait->task == a && wait->is_last_step && !wait->is_local &&
+            wait->earlier == lag - 1)
+            return true;
+    }
+    return false;
+}
+
+/* Tasks of servers that take turns, and bounded staleness. */
+static enum status check_turns(const struct program *program, int b)
+{
+    const struct task *task = &program->tasks[b];
+
+    for (int a = 0; a < program->n_tasks; a++) {
+        const struct task *other = &program->tasks[a];
+        const int lag = task_lag(task, other);
+        if (tasks_take_turns(other, task) && !has_turn(program, task, a))
+            return fail_pair(other, task, "a race: %s may be under way when %s begins");
+        if (lag > 0 && !has_lag(program, task, a, lag))
+            return fail_pair(other, task,
+                             "a race: %s of steps before is not ordered before %s");
+    }
+    return STATUS_OK;
+}
+
 /* Sends under way end before a task does that uses their memory; servers answer when they have been given. */
 static enum status check_media(const struct program *program, int b)
 {
@@ -88,6 +127,8 @@ enum status program_verify(const struct program *program)
             status = check_order(&order, program, b, step == 1);
             if (status == STATUS_OK && step == 0)
                 status = check_media(program, b);
+            if (status == STATUS_OK && step == 0)
+                status = check_turns(program, b);
         }
     }
     order_destroy(&order);
@@ -231,7 +272,7 @@ static void add_edges(struct search *s)
         for (int t = 0; t < program->n_tasks; t++) {
             for (int i = 0; i < program->tasks[t].n_waits; i++) {
                 const struct wait *wait = &program->waits[program->tasks[t].first_wait + i];
-                if (!wait->is_last_step && !wait->by_medium)
+                if (!wait->is_last_step && !wait->by_medium && !wait->is_apart)
                     add_edge(s, end_of(s, p, wait->task), begin_of(s, p, t));
             }
         }
@@ -324,4 +365,135 @@ enum status program_verify_nodes(const struct program *const *programs, int n, i
         TRY(check_matched(programs[p], programs[0]));
     }
     return check_progress(programs, n, shards);
+}
+
+/* Servers ---------------------------------------------------------------------------------- */
+
+static enum status fail_task(const struct task *task, const char *format)
+{
+    struct strbuf name;
+
+    strbuf_init(&name, 256);
+    task_print_name(task, &name);
+    const enum status status = FAIL(STATUS_MISMATCH, format, name.text);
+    strbuf_release(&name);
+    return status;
+}
+
+static bool is_of_servers(const struct task *task, enum task_kind kind)
+{
+    return (task->does >> kind & 1) && task->medium == MEDIUM_SERVER;
+}
+
+static const struct task *find_kind(const struct program *program, enum task_kind kind,
+                                    int slice)
+{
+    for (int t = 0; t < program->n_tasks; t++) {
+        if (program->tasks[t].kind == kind && program->tasks[t].slice == slice)
+            return &program->tasks[t];
+    }
+    return NULL;
+}
+
+static bool has_bucket(const struct program *program, enum task_kind kind, int bucket)
+{
+    for (int t = 0; t < program->n_tasks; t++) {
+        if (program->tasks[t].kind == kind && program->tasks[t].bucket == bucket)
+            return true;
+    }
+    return false;
+}
+
+/* Some server receives each push of a worker, and answers each pull. */
+static enum status check_worker(const struct program *worker,
+                                const struct program *const *servers, int n)
+{
+    static const enum task_kind kinds[] = { TASK_PUSH, TASK_PULL };
+
+    for (int t = 0; t < 2 * worker->n_tasks; t++) {
+        const struct task *task = &worker->tasks[t / 2];
+        const enum task_kind kind = kinds[t % 2];
+        bool is_met = !is_of_servers(task, kind);
+        for (int s = 0; s < n && !is_met; s++)
+            is_met = has_bucket(servers[s], kind, task->bucket);
+        if (!is_met)
+            return fail_task(task, "%s of a worker meets no task of a server");
+    }
+    return STATUS_OK;
+}
+
+static bool worker_does(const struct program *worker, enum task_kind kind, int bucket)
+{
+    for (int t = 0; t < worker->n_tasks; t++) {
+        if (is_of_servers(&worker->tasks[t], kind) && worker->tasks[t].bucket == bucket)
+            return true;
+    }
+    return false;
+}
+
+/* Has a server a task for squares, or a replica, that server `from` sends? */
+static bool expects(const struct program *server, const struct task *sent, int from)
+{
+    const bool replicates = sent->does >> TASK_REPLICATE & 1;
+
+    for (int t = 0; t < server->n_tasks; t++) {
+        const struct task *task = &server->tasks[t];
+        if (task->peer == from && task->kind == (replicates ? TASK_REPLICATE : TASK_RECEIVE) &&
+            (!replicates || task->slice == sent->slice))
+            return true;
+    }
+    return false;
+}
+
+/* Does a server need the squares of all others? */
+static bool has_norm(const struct program *server)
+{
+    return find_kind(server, TASK_NORM, -1) != NULL;
+}
+
+static enum status check_sent(const struct program *const *servers, int n,
+                              const struct program *own, const struct task *task)
+{
+    const bool replicates = (task->does >> TASK_REPLICATE & 1) && task->kind != TASK_REPLICATE;
+    const bool tells = (task->does >> TASK_NORM & 1) && task->kind != TASK_NORM;
+
+    for (int s = 0; s < n && (replicates || tells); s++) {
+        const bool is_meant = replicates
+                                  ? servers[s]->server == task->peer
+                                  : servers[s]->server != own->server && has_norm(servers[s]);
+        if (is_meant && !expects(servers[s], task, own->server))
+            return fail_task(task, "no task of the other server expects what %s sends");
+    }
+    return STATUS_OK;
+}
+
+static enum status check_server(const struct program *worker,
+                                const struct program *const *servers, int n, int own)
+{
+    const struct program *server = servers[own];
+
+    for (int t = 0; t < server->n_tasks; t++) {
+        const struct task *task = &server->tasks[t];
+        TRY(check_sent(servers, n, server, task));
+        if (task->kind != TASK_PUSH && task->kind != TASK_PULL)
+            continue;
+        if (!worker_does(worker, task->kind, task->bucket))
+            return fail_task(task, "%s of a server meets no task of a worker");
+        for (int s = 0; s < n; s++) {
+            if (s != own && find_kind(servers[s], task->kind, task->slice))
+                return fail_task(task, "%s is on two servers");
+        }
+        if (!find_kind(server, task->kind == TASK_PUSH ? TASK_PULL : TASK_PUSH, task->slice))
+            return fail_task(task, "%s is pushed or pulled, not both");
+    }
+    return STATUS_OK;
+}
+
+enum status program_verify_servers(const struct program *worker,
+                                   const struct program *const *servers, int n)
+{
+    TRY(check_worker(worker, servers, n));
+    for (int s = 0; s < n; s++)
+        TRY(check_server(worker, servers, n, s));
+    return STATUS_OK;
 }

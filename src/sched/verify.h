@@ -26,6 +26,12 @@ MUST_CHECK enum status program_verify(const struct program *program);
 MUST_CHECK enum status program_verify_nodes(const struct program *const *programs, int n,
                                             int64_t shards);
 
+/* A worker and all parameter servers of a job. A server must receive each push of the worker, and
+ * answer each pull; a slice has one server; replicas and squares must be expected where they are
+ * sent. For the races and deadlocks of one server call the functions above with its program. */
+MUST_CHECK enum status program_verify_servers(const struct program *worker,
+                                              const struct program *const *servers, int n);
+
 /* The stages of a pipeline, whose graph all have. `actions`: stage after stage, pipe_count of each; the
  * first function takes those of pipe_schedule. config has been checked (pipe_check). */
 MUST_CHECK enum status pipe_verify(const struct graph *graph, const struct pipe_config *config);

@@ -41,6 +41,8 @@ static bool runs(const struct events *e, int task, int member)
 {
     const struct task *t = &e->program->tasks[task];
 
+    if (t->place == PLACE_SERVER)
+        return member < t->members;
     if (t->is_on_demand || member >= (is_net(t) ? e->rails : e->lanes))
         return false;
     return t->rail < 0 || t->rail == member;
@@ -68,6 +70,8 @@ static void follow_place(struct events *e, int step, int task, int member)
     const struct program *program = e->program;
     const struct task *t = &program->tasks[task];
 
+    if (t->place == PLACE_SERVER)
+        return;
     for (int other = program->n_tasks - 1; other >= 0;
          other--) { /* the latest brings the others */
         const struct task *o = &program->tasks[other];
@@ -87,7 +91,7 @@ static void follow_waits(struct events *e, int step, int task, int member)
     for (int i = 0; i < t->n_waits; i++) {
         const struct wait *wait = &e->program->waits[t->first_wait + i];
         const int from = step - (wait->is_last_step ? 1 : 0);
-        for (int m = 0; m < e->members && from >= 0; m++) {
+        for (int m = 0; m < e->members && from >= 0 && wait_orders(wait); m++) {
             if (runs(e, wait->task, m) && (!wait->is_local || m == member))
                 come_after(e, event_of(e, step, task, member),
                            event_of(e, from, wait->task, m));
@@ -125,6 +129,8 @@ static bool overlaps(const struct task *a, int member, const struct access *x,
     if (x->memory != y->memory || x->index != y->index || !(x->is_write || y->is_write))
         return false;
     if (x->part >= 0 && y->part >= 0 && x->part != y->part)
+        return false;
+    if ((x->in_turn && y->in_turn) || x->lag > 0 || y->lag > 0)
         return false;
     const bool is_one_cut = x->reach == REACH_OWN && y->reach == REACH_OWN &&
                             x->partition == y->partition && is_net(a) == is_net(b);
@@ -273,6 +279,120 @@ static void test_a_wait_that_is_removed_is_missed_or_was_not_needed(struct rng *
     }
     program_destroy(program);
     sched_testing_end(&drawn);
+}
+
+/* Servers ---------------------------------------------------------------------------------- */
+
+static struct events list_server_events(const struct program *program, int workers)
+{
+    return list_events(program, &(struct lower_topology){ .lanes = workers, .node_ranks = 1 });
+}
+
+static void test_a_servers_program_has_no_race(struct rng *rng)
+{
+    struct sched_testing_servers drawn;
+    struct program *program;
+    char race[200];
+
+    sched_testing_draw_servers(rng, 3, &drawn);
+    drawn.config.backup = 0; /* events know no members that are missing */
+    CHECK_OK(program_lower_server(&drawn.config, &program));
+    CHECK_OK(program_verify(program));
+    CHECK_OK(program_verify_nodes((const struct program *const[]){ program }, 1, 1));
+    struct events e = list_server_events(program, drawn.config.workers);
+    if (has_race(&e, race))
+        test_fail(__FILE__, __LINE__, "a race: %s", race);
+    mem_free(e.before);
+    program_destroy(program);
+}
+
+/* Without any one of its waits a server may sum before a push has come, update what a worker reads,
+ * or answer with values that lack the push. */
+static void test_a_server_without_a_wait_is_found(struct rng *rng)
+{
+    struct sched_testing_servers drawn;
+    struct program *program;
+
+    sched_testing_draw_servers(rng, 3, &drawn);
+    CHECK_OK(program_lower_server(&drawn.config, &program));
+    CHECK_OK(program_verify(program));
+    const int removed = (int)rng_below(rng, (uint64_t)program->n_waits);
+    remove_wait(program, removed);
+    CHECK_STATUS(STATUS_MISMATCH, program_verify(program));
+    CHECK_MESSAGE("a race: ");
+    program_destroy(program);
+}
+
+struct job {
+    struct graph *graph;
+    struct program *worker, *servers[3];
+    int n;
+};
+
+static void make_job(struct rng *rng, struct job *job)
+{
+    const struct lower_config config = {
+        .topology = { .nodes = 1, .node_ranks = 1, .lanes = 1 },
+        .has_steps = true,
+        .gives = true,
+        .is_direct = rng_below(rng, 2),
+    };
+    struct sched_testing_servers drawn;
+
+    job->graph = pass_testing_graph("mlp", "ps", 2, 0);
+    CHECK_OK(program_lower(job->graph, &config, &job->worker));
+    sched_testing_draw_servers(rng, job->worker->n_buckets, &drawn);
+    job->n = drawn.config.servers;
+    for (int s = 0; s < job->n; s++) {
+        drawn.config.server = s;
+        CHECK_OK(program_lower_server(&drawn.config, &job->servers[s]));
+    }
+}
+
+static void end_job(struct job *job)
+{
+    for (int s = 0; s < job->n; s++)
+        program_destroy(job->servers[s]);
+    program_destroy(job->worker);
+    graph_destroy(job->graph);
+}
+
+static enum status verify_job(const struct job *job)
+{
+    return program_verify_servers(job->worker, (const struct program *const *)job->servers,
+                                  job->n);
+}
+
+/* A task is forgotten: whoever sends to it, or waits for it, is named. */
+static void test_what_no_server_takes_or_answers_is_named(struct rng *rng)
+{
+    struct job job;
+
+    make_job(rng, &job);
+    CHECK_OK(verify_job(&job));
+    struct program *server = job.servers[rng_below(rng, (uint64_t)job.n)];
+    struct task *task = &server->tasks[rng_below(rng, (uint64_t)server->n_tasks)];
+    const bool is_met = task->kind == TASK_PUSH || task->kind == TASK_PULL ||
+                        task->kind == TASK_RECEIVE || task->kind == TASK_REPLICATE;
+    task->kind = TASK_BARRIER;
+    task->does = 1U << TASK_BARRIER;
+    if (is_met)
+        CHECK_STATUS(STATUS_MISMATCH, verify_job(&job));
+    end_job(&job);
+}
+
+static void test_a_worker_that_pushes_nothing_is_named(void)
+{
+    struct rng rng;
+    struct job job;
+
+    rng_init(&rng, 5, 5);
+    make_job(&rng, &job);
+    for (int t = 0; t < job.worker->n_tasks; t++)
+        job.worker->tasks[t].does &= ~(1U << TASK_PUSH);
+    CHECK_STATUS(STATUS_MISMATCH, verify_job(&job));
+    CHECK_MESSAGE("push slice 0 of bucket 0 of a server meets no task of a worker");
+    end_job(&job);
 }
 
 /* Deadlocks -------------------------------------------------------------------------------- */
@@ -435,6 +555,14 @@ static void test_schedules_that_wait_for_each_other_are_found(void)
 }
 
 const struct test tests[] = {
+    { .name = "a server's program has no race",
+      .property = test_a_servers_program_has_no_race },
+    { .name = "a server without a wait is found",
+      .property = test_a_server_without_a_wait_is_found },
+    { .name = "what no server takes or answers is named",
+      .property = test_what_no_server_takes_or_answers_is_named },
+    { .name = "a worker that pushes nothing is named",
+      .run = test_a_worker_that_pushes_nothing_is_named },
     { .name = "a lowered program has no race", .property = test_a_lowered_program_has_no_race },
     { .name = "a rail without a bucket waits for the other",
       .run = test_a_rail_without_a_bucket_waits_for_the_other },

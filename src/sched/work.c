@@ -13,7 +13,7 @@
  *   push, pull      of rows    those that occur: to their owners, and back to all
  *   average         between steps  P to each neighbor, or 2 (n-1)/n P of n workers
  *
- * Bytes to and from servers are not known here.
+ * Bytes to and from servers, and of their own tasks, are not known here.
  *
  * A job of several nodes counts bytes of messages alone, as the executor does.
  */
@@ -389,7 +389,8 @@ enum status program_work(const struct program *program, const struct graph *grap
     read_buckets(r);
     for (int t = 0; t < program->n_tasks; t++) {
         const struct task *task = &program->tasks[t];
-        if (!task_is_listed(task) || task->medium == MEDIUM_SERVER)
+        if (!task_is_listed(task) || task->medium == MEDIUM_SERVER ||
+            task->place == PLACE_SERVER)
             out[t] = (struct task_work){ 0 };
         else if (task->place == PLACE_HOST)
             out[t] = work_of_average(r, task);

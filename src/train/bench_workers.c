@@ -202,6 +202,15 @@ static enum status run_worker(struct worker_bench *w)
     return STATUS_OK;
 }
 
+static enum status run_server(struct rank *rank)
+{
+    const struct rank_tracing *tracing = &rank->tracing;
+    const struct ps_trace trace = { tracing->trace, tracing->window.begin,
+                                    tracing->window.end };
+
+    return served_serve(rank->job, rank->transport, &trace, 0);
+}
+
 static enum status run_rank(struct worker_bench *w)
 {
     struct rank *rank = &w->rank;
@@ -211,7 +220,7 @@ static enum status run_rank(struct worker_bench *w)
         TRY(rank->regime->join(rank));
     TRY(job_check_nodes(rank->job, rank->transport));
     TRY(start_trace(rank));
-    TRY(rank->role.is_server ? served_serve(rank->job, rank->transport) : run_worker(w));
+    TRY(rank->role.is_server ? run_server(rank) : run_worker(w));
     return bench_write_trace(rank->job, rank->tracing.trace, rank->transport);
 }
 

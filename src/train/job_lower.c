@@ -9,6 +9,7 @@
 #include "train/job.h"
 #include "train/on_device.h"
 #include "train/regime.h"
+#include "train/served.h"
 
 struct exec_config job_exec_config(const struct job *job)
 {
@@ -80,13 +81,37 @@ static enum status lower(struct job *job, int rank, struct ends *ends, struct pr
     return exec_lower(&config, ends->alone, out);
 }
 
+/* Ranks of the job: workers, spare ones, servers. */
+static int64_t all_ranks(const struct job *job)
+{
+    return job->settings.ranks + job->settings.spares + job->axes.servers;
+}
+
+static enum status lower_server(struct job *job, int server, struct program **out)
+{
+    const int ranks = (int)all_ranks(job), nodes = job->settings.flat ? ranks : 1;
+    struct transport **ends;
+
+    TRY(mem_alloc((size_t)ranks, sizeof(struct transport *), &ends));
+    enum status status = transport_inproc_create_nodes(ranks, nodes, ends);
+    if (status == STATUS_OK)
+        status = served_lower(job, server, ends[0], out);
+    if (ends[0])
+        transport_inproc_destroy(ends, ranks);
+    mem_free(ends);
+    return status;
+}
+
 enum status job_lower(struct job *job, int64_t rank, struct program **out)
 {
     struct ends ends = { .ranks = (int)job->settings.ranks };
+    const int64_t first_server = all_ranks(job) - job->axes.servers;
 
-    if (rank < 0 || rank >= job->settings.ranks)
+    if (rank < 0 || rank >= all_ranks(job))
         return FAIL(STATUS_USAGE, "--rank %lld: there are ranks 0 to %lld", (long long)rank,
-                    (long long)job->settings.ranks - 1);
+                    (long long)all_ranks(job) - 1);
+    if (rank >= first_server)
+        return lower_server(job, (int)(rank - first_server), out);
     if (on_device(job))
         return FAIL(STATUS_USAGE,
                     "--after lower: the steps of a device are not lowered yet: leave --device "

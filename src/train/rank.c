@@ -439,13 +439,17 @@ static enum status run_rank(struct rank *rank)
     return status != STATUS_OK || !rank->regime->leave ? status : leave_servers(rank);
 }
 
-/* A server has nothing but what ps/ makes; its part of a trace is empty. */
+/* A server has nothing but what ps/ makes. */
 static enum status run_server(struct rank *rank)
 {
+    const struct rank_tracing *tracing = &rank->tracing;
+
     TRY(check_job(rank));
     TRY(start_trace(rank));
+    const struct ps_trace trace = { tracing->trace, tracing->window.begin,
+                                    tracing->window.end };
     transport_note(rank->transport, rank->run->first_step, "serving parameters");
-    TRY(served_serve(rank->job, rank->transport));
+    TRY(served_serve(rank->job, rank->transport, &trace, rank->run->first_step));
     return write_trace(rank);
 }
 

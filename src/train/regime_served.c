@@ -82,7 +82,8 @@ enum status worker_create(struct rank *rank, bool pushes)
     config.part = served_part(worker->served);
     config.remote = pushes ? served_remote(worker->served) : NULL;
     config.evaluators = worker->evaluators;
-    return exec_create(&config, &rank->exec);
+    TRY(exec_create(&config, &rank->exec));
+    return served_verify(worker->served, exec_program(rank->exec));
 }
 
 static enum status create(struct rank *rank)

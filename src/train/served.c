@@ -11,8 +11,10 @@
 #include "base/mem.h"
 #include "exec/vectors.h"
 #include "graph/op.h"
+#include "sched/verify.h"
 #include "train/folder.h"
 #include "train/grid.h"
+#include "train/on_device.h"
 
 enum { GROUP_TAGS = 4 }; /* of what ps/ takes */
 
@@ -309,7 +311,22 @@ static enum status man_posts(struct post *posts, int count)
     return status;
 }
 
-enum status served_serve(const struct job *job, struct transport *transport)
+/* With a center the clocks of servers are exchanges. */
+static struct ps_trace trace_of(const struct job *job, const struct ps_trace *trace,
+                                uint64_t first)
+{
+    const uint64_t apart = (uint64_t)job->axes.interval;
+    struct ps_trace out = *trace;
+
+    if (synchrony_of(job->graph).policy != PS_CENTER || apart == 0)
+        return out;
+    out.begin = (trace->begin > first ? trace->begin - first + apart - 1 : 0) / apart;
+    out.end = (trace->end > first ? trace->end - first + apart - 1 : 0) / apart;
+    return out;
+}
+
+enum status served_serve(const struct job *job, struct transport *transport,
+                         const struct ps_trace *trace, uint64_t first)
 {
     const bool is_grid = axes_are_a_grid(&job->axes);
     const int count = count_places(job);
@@ -326,11 +343,51 @@ enum status served_serve(const struct job *job, struct transport *transport)
     for (int i = 0; i < count && status == STATUS_OK; i++)
         status =
             agree_at(job, i, posts[i].group ? posts[i].group : transport, &posts[i].agreement);
+    if (!is_grid) /* else tasks of several programs would have the same numbers */
+        posts[0].agreement.config.trace = trace_of(job, trace, first);
     if (status == STATUS_OK)
         status = man_posts(posts, count);
     for (int i = 0; i < count; i++)
         release_post(&posts[i]);
     mem_free(posts);
+    return status;
+}
+
+enum status served_lower(const struct job *job, int server, struct transport *transport,
+                         struct program **out)
+{
+    struct agreement *agreement;
+
+    if (axes_are_a_grid(&job->axes))
+        return FAIL(STATUS_USAGE,
+                    "--after lower: a server of a grid has a program for each place: give the "
+                    "rank of a worker");
+    TRY(mem_alloc(1, sizeof *agreement, &agreement));
+    enum status status = agree(job, job->graph, transport, agreement);
+    if (status == STATUS_OK)
+        status = ps_lower(&agreement->config, server, out);
+    release_agreement(agreement);
+    mem_free(agreement);
+    return status;
+}
+
+enum status served_verify(const struct served *served, const struct program *program)
+{
+    const struct ps_config *config = &served->agreement.config;
+    struct program *servers[PS_SERVERS];
+    enum status status = STATUS_OK;
+    int n = 0;
+
+    if (transport_rank(config->transport) != 0 || on_device(served->job))
+        return STATUS_OK;
+    while (n < config->servers && status == STATUS_OK) {
+        status = ps_lower(config, n, &servers[n]);
+        n += status == STATUS_OK;
+    }
+    if (status == STATUS_OK)
+        status = program_verify_servers(program, (const struct program *const *)servers, n);
+    while (n-- > 0)
+        program_destroy(servers[n]);
     return status;
 }
 

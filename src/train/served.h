@@ -28,8 +28,13 @@ MUST_CHECK enum status served_check(const struct job *job);
 
 /* Is this rank of the job a server? */
 bool served_is_server(const struct job *job, const struct transport *transport);
-/* A server's whole life. */
-MUST_CHECK enum status served_serve(const struct job *job, struct transport *transport);
+/* A server's whole life. The steps of `trace` are the job's; a run begins with `first`. */
+MUST_CHECK enum status served_serve(const struct job *job, struct transport *transport,
+                                    const struct ps_trace *trace, uint64_t first);
+/* The program of server 0, 1, ...; `transport` says who is where. STATUS_USAGE in a grid, where a
+ * server has a program for each place. */
+MUST_CHECK enum status served_lower(const struct job *job, int server,
+                                    struct transport *transport, struct program **out);
 
 /* Are all workers at the same step when one is evaluated, with the same parameters? Then they
  * share the work. */
@@ -45,6 +50,9 @@ void served_note_meeting(const struct served *served, const char *point);
 void served_destroy(struct served *served);
 /* For the executor that the worker makes: who it gives gradients to, and its shards. */
 const struct exec_remote *served_remote(const struct served *served);
+/* On the first worker: servers receive what the worker's program pushes, and answer its pulls. */
+MUST_CHECK enum status served_verify(const struct served *served,
+                                     const struct program *program);
 struct exec_part served_part_of(const struct job *job, int worker);
 struct exec_part served_part(const struct served *served);
 
