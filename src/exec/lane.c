@@ -52,12 +52,13 @@ static uint64_t written_by(const struct task *task)
     return buckets;
 }
 
-/* Gradients of the last step that nobody reads any more give their memory back before they are written. */
+/* Gradients that nobody reads any more give their memory back: those of the last step before they are
+ * written, those of this one when others need their room in the window. */
 static void release_touched(struct lane *lane, const struct task *task)
 {
     for (int i = 0; i < task->n_accesses; i++) {
-        if (task->accesses[i].memory == MEMORY_PARAM ||
-            task->accesses[i].memory == MEMORY_GRADIENT)
+        const enum memory_kind memory = task->accesses[i].memory;
+        if (memory == MEMORY_PARAM || memory == MEMORY_GRADIENT || memory == MEMORY_ROOM)
             release_bucket(lane, task->accesses[i].index);
     }
 }
@@ -85,12 +86,8 @@ static enum status run_nodes(struct lane *lane, int number, const struct lane_sh
 
     const uint64_t written = written_by(task);
 
-    if (lane->exec->releases) {
+    if (lane->exec->releases)
         release_touched(lane, task);
-        /* All lanes stop at the same tasks, those without samples too: release.c needs that. */
-        if (written)
-            TRY(release_make_room(lane, written));
-    }
     if (!shard->plan) {
         write_zeros(lane, written);
         return STATUS_OK;

@@ -493,12 +493,13 @@ static int segment_of(const struct pipe *pipe, const struct pipe_action *a)
     return a->is_backward ? 2 * pipe->config.chunks - 1 - a->chunk : a->chunk;
 }
 
-/* Where the sums of a segment begin: its tasks from there on accumulate. */
+/* Where the sums of a segment begin: its tasks from there on accumulate, or are no lane's. */
 static int first_sum(const struct program *program, int segment)
 {
     int t = program->segment[segment + 1];
 
-    while (t > program->segment[segment] && program->tasks[t - 1].kind == TASK_ACCUMULATE)
+    while (t > program->segment[segment] && (program->tasks[t - 1].kind == TASK_ACCUMULATE ||
+                                             program->tasks[t - 1].place != PLACE_LANE))
         t--;
     return t;
 }

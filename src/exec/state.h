@@ -581,8 +581,6 @@ void release_announced(struct lane *lane, int b);
 void release_bucket(struct lane *lane, int b);
 /* The same of every bucket that is summed by now. */
 void release_summed(struct lane *lane);
-/* Before the gradients of these buckets are written: waits until few others are under way. */
-MUST_CHECK enum status release_make_room(struct lane *lane, uint64_t begins);
 
 /* Servers --------------------------------------------------------------------------------- */
 

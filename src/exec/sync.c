@@ -140,6 +140,17 @@ static const char *name_of_wait(const struct exec *exec, const struct task *task
     return task->bucket < 0 ? "a barrier of lanes" : exec->account.reduce_names[task->bucket];
 }
 
+/* What a computation waits for in its own step may be this lane's to do as well: first comes that. */
+static enum status run_awaited(struct lane *lane, const struct task *task,
+                               const struct wait *wait)
+{
+    const struct task *awaited = &lane->exec->program->tasks[wait->task];
+
+    if (wait->is_last_step || task->place != PLACE_LANE || awaited->place != PLACE_LANE_SYNC)
+        return STATUS_OK;
+    return lane_sync(lane, wait->task + 1);
+}
+
 /* Waits for what a task waits for; without `must` says whether it is there. */
 static enum status await_task(struct lane *lane, const struct task *task, bool must,
                               bool *ready)
@@ -154,6 +165,7 @@ static enum status await_task(struct lane *lane, const struct task *task, bool m
             continue;
         if (!must)
             return STATUS_OK;
+        TRY(run_awaited(lane, task, wait));
         exec_meet(exec, "wait");
         TRY(exec_wait_until(
             exec, lane, wait->task, exec_target(exec, wait->task, step),

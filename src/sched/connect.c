@@ -32,6 +32,16 @@ static bool is_lane(const struct task *task)
     return task->place != PLACE_NET;
 }
 
+/* Does it give a bucket's room in the window of gradients back? Lanes wait for that. */
+static bool gives_room(const struct task *task)
+{
+    for (int i = 0; i < task->n_accesses; i++) {
+        if (task->accesses[i].memory == MEMORY_ROOM && task->accesses[i].is_write)
+            return true;
+    }
+    return false;
+}
+
 /* Does somebody count how often it is done? Computations are counted by the task that follows them, sums
  * that are kept by the norm. */
 static bool can_signal(const struct task *task)
@@ -46,8 +56,8 @@ static bool can_signal(const struct task *task)
     const uint32_t uncounted = 1U << TASK_COMPUTE | 1U << TASK_SEND | 1U << TASK_RECEIVE |
                                1U << TASK_TENSOR | 1U << TASK_CLIP | 1U << TASK_DIRECTION;
 
-    return !(uncounted >> task->kind & 1) && !is_kept_sum && !is_kept_reduce &&
-           !task->is_on_demand;
+    return !(uncounted >> task->kind & 1) && !task->is_on_demand &&
+           (gives_room(task) || (!is_kept_sum && !is_kept_reduce));
 }
 
 static enum status add_wait(struct connecting *c, int task, struct wait wait)

@@ -4,11 +4,12 @@
  * Passes over the list of tasks, top to bottom (program_lower):
  *
  *   read         what the graph says of each bucket, of norms and of tables of batch statistics
- *   compute      forward and backward, cut where a bucket or a table is first read or final
  *   unshard      ZeRO-3: parameters in parts come before they are read
- *   sums         gradients of each bucket: the medium by topology; sparse rows, factors, servers
- *   norms        two phases, where a norm must be known before an update
- *   updates      the optimizer on each member's part, then the parts go to all members
+ *   compute      forward and backward, cut where a bucket or a table is first read or final; behind
+ *                each bucket that is final
+ *     sums       of its gradients: the medium by topology; sparse rows, factors, servers
+ *     updates    the optimizer on each member's part, then the parts go to all members
+ *   norms        two phases, where a norm must be known before an update; updates come then
  *   losses       to all nodes
  *   host         averages of workers, exchanges with a center on servers, between steps
  *   barriers     meetings outside the data flow of a step
@@ -107,8 +108,10 @@ static void sum_on_lanes(struct lowering *l, int b)
         return;
     }
     keep_sum(l, task, b);
-    if (l->config->releases)
+    if (l->config->releases) {
+        lower_writes_own(task, MEMORY_ROOM, b, PARTITION_BLOCK);
         l->program->summed[b] = lower_number(l, task);
+    }
 }
 
 /* Records of all nodes' shards come here, and lanes proceed as on one machine. */
@@ -149,6 +152,7 @@ static void lower_release(struct lowering *l, int b)
     struct task *task = lower_add(l, TASK_BARRIER, MEDIUM_MESSAGES, PLACE_NET, b);
     task->note = "gradients are sent";
     lower_reads_own(task, MEMORY_SENDS, b, PARTITION_RAIL);
+    lower_writes_own(task, MEMORY_ROOM, b, PARTITION_RAIL);
     l->program->summed[b] = lower_number(l, task);
 }
 
@@ -270,24 +274,25 @@ static void lower_direction(struct lowering *l, int b)
     writes_squares(task, 1, by);
 }
 
-static void lower_sums_and_updates(struct lowering *l)
+/* Updates that need norms come when all buckets are summed. */
+void lower_bucket(struct lowering *l, int b)
 {
-    const int buckets = l->program->n_buckets;
-    const bool gives = l->config->gives, by_norms = uses_norms(l) && !gives;
+    const bool gives = l->config->gives;
 
-    for (int b = 0; b < buckets; b++) {
-        lower_sum(l, b);
-        if (gives || by_norms) {
-            if (!gives && is_on_net(l, b))
-                lower_release(l, b);
-            continue;
-        }
+    lower_sum(l, b);
+    if (!gives && !uses_norms(l)) {
         lower_update(l, b);
         lower_all_gather(l, b);
-        if (is_on_net(l, b))
-            lower_release(l, b);
     }
-    if (!by_norms)
+    if (!gives && is_on_net(l, b))
+        lower_release(l, b);
+}
+
+static void lower_updates_by_norms(struct lowering *l)
+{
+    const int buckets = l->program->n_buckets;
+
+    if (!uses_norms(l) || l->config->gives)
         return;
     l->program->norm = lower_norm(l, 0);
     if (l->clips && l->directs) {
@@ -540,7 +545,7 @@ static enum status lower_step(struct lowering *l)
     TRY(lower_read(l));
     lower_unshard(l);
     lower_lanes(l);
-    lower_sums_and_updates(l);
+    lower_updates_by_norms(l);
     lower_losses(l);
     return STATUS_OK;
 }

@@ -5,7 +5,7 @@
  * for all shards, stages of a pipeline exchange parameters that both read. Then the nodes that shards run,
  * in their order, as computations. One ends, and another begins, where a bucket or a table of batch
  * statistics is first touched or is final, and around a node that is a task of its own: one that
- * sends, receives, or exchanges activations.
+ * sends, receives, or exchanges activations. Behind a bucket that is final stands what sums it.
  */
 #include "graph/op.h"
 #include "sched/lowering.h"
@@ -68,6 +68,36 @@ static void touch_buckets(const struct lowering *l, struct task *task, int first
     }
 }
 
+/* Bytes of gradients that nodes [first, end) are the first to write. */
+static size_t bytes_begun(const struct lowering *l, int first, int end)
+{
+    size_t bytes = 0;
+
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        const struct bucket_facts *f = &l->facts[b];
+        if (f->first_write >= first && f->first_write < end && !is_record(l, b))
+            bytes += f->bytes;
+    }
+    return bytes;
+}
+
+/* Gradients that nodes [first, end) begin need room in the window: those that were announced first
+ * must be summed, and given back, before. */
+static void take_room(struct lowering *l, struct task *task, int first, int end)
+{
+    size_t bytes = bytes_begun(l, first, end);
+
+    if (bytes == 0 || l->config->window == 0)
+        return;
+    for (int i = l->window_begin; i < l->window_end; i++)
+        bytes += l->facts[l->in_window[i]].bytes;
+    while (bytes > l->config->window && l->window_begin < l->window_end) {
+        const int b = l->in_window[l->window_begin++];
+        lower_reads_all(task, MEMORY_ROOM, b);
+        bytes -= l->facts[b].bytes;
+    }
+}
+
 static void touch_rest(struct lowering *l, struct task *task, int first, int end)
 {
     bool writes_loss = !l->has_computed; /* a rank writes its flags before that */
@@ -113,6 +143,7 @@ static void add_nodes(struct lowering *l, int first, int end, bool is_once)
     task->segment = lower_segment(l, node);
     task->is_once = is_once;
     touch_buckets(l, task, first, end);
+    take_room(l, task, first, end);
     touch_rest(l, task, first, end);
 }
 
@@ -188,6 +219,8 @@ static void add_accumulate(struct lowering *l, int b, int segment)
         task->medium = MEDIUM_SERVER;
     }
     l->program->announced[b] = l->program->ready[b] = lower_number(l, task);
+    if (!is_record(l, b))
+        l->in_window[l->window_end++] = b;
 }
 
 /* All shards' tables of a gather: the computations that read them wait for it. */
@@ -216,6 +249,10 @@ static void add_accumulates(struct lowering *l, int n, int segment)
     for (int b = 0; b < l->program->n_buckets; b++) {
         if (l->facts[b].last == n)
             add_accumulate(l, b, segment);
+    }
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        if (l->facts[b].last == n)
+            lower_bucket(l, b);
     }
 }
 

@@ -39,6 +39,8 @@ static enum status read_buckets(struct lowering *l)
                 l->bucket_of[flats[i]->id] = b;
         }
         l->facts[b].first = l->facts[b].last = l->facts[b].first_write = -1;
+        if (flats[0])
+            l->facts[b].bytes = (size_t)shape_count(&flats[0]->shape) * sizeof(float);
     }
     return STATUS_OK;
 }

@@ -12,6 +12,7 @@ struct bucket_facts {
     bool has_columns;  /* each lane computes some columns of its layer */
     int first, last;   /* nodes that touch it, of those that shards run; -1: none */
     int first_write;   /* of its gradient, or of its records */
+    size_t bytes;
 };
 
 /* A lowering under way. */
@@ -24,9 +25,11 @@ struct lowering {
     struct bucket_facts facts[GRAPH_NODE_IN];
     bool clips, adapts, directs;
     bool has_computed; /* there is a computation already */
-    int *gather_of;    /* of each node that gathers tables: its number; -1: it is none */
-    int *table_of;     /* of each node that makes a table: the gather's number; else -1 */
-    bool *makes_loss;  /* of each node: a loss, or a count of labels met */
+    /* Buckets whose gradients are in the window, in the order in which they were announced. */
+    int in_window[GRAPH_NODE_IN], window_begin, window_end;
+    int *gather_of;   /* of each node that gathers tables: its number; -1: it is none */
+    int *table_of;    /* of each node that makes a table: the gather's number; else -1 */
+    bool *makes_loss; /* of each node: a loss, or a count of labels met */
 };
 
 /* Adds a task whose members are all lanes of the node; the caller changes that where it is not so. */
@@ -53,6 +56,8 @@ const struct value *lower_source(const struct value *value);
 /* Which segment of a pipeline a node belongs to; 0 without one. */
 int lower_segment(const struct lowering *l, const struct node *node);
 
+/* lower.c: what is done with the gradient of a bucket once the lanes have announced it. */
+void lower_bucket(struct lowering *l, int b);
 /* lower_lane.c: forward and backward. */
 void lower_lanes(struct lowering *l);
 

@@ -60,9 +60,9 @@ const char *task_place_name(enum task_place place)
 
 const char *memory_name(enum memory_kind kind)
 {
-    static const char *const names[MEMORY_KINDS] = { "param",   "state",  "gradient",
-                                                     "sum",     "record", "table",
-                                                     "squares", "sends",  "loss" };
+    static const char *const names[MEMORY_KINDS] = { "param",  "state", "gradient", "sum",
+                                                     "record", "table", "squares",  "sends",
+                                                     "room",   "loss" };
 
     return names[kind];
 }

@@ -83,7 +83,9 @@ enum memory_kind {
     MEMORY_SQUARES, /* sums of squares of gradients and parameters; index 1: of directions; index 2:
                         of sparse rows that lanes sum in a job of several nodes; parts are buckets */
     MEMORY_SENDS, /* bucket: messages with partial sums that are under way */
-    MEMORY_LOSS,  /* losses of all shards, flags of all ranks; alternates between two steps */
+    MEMORY_ROOM, /* bucket: its place in the window of gradients (ZeRO-2), given back when it is
+                     summed; who begins another bucket reads those that must be free before */
+    MEMORY_LOSS, /* losses of all shards, flags of all ranks; alternates between two steps */
     MEMORY_KINDS
 };
 
@@ -111,7 +113,7 @@ struct access {
 };
 
 /* A stage of a pipeline may read and write every bucket in one task. */
-enum { TASK_ACCESSES = 2 * GRAPH_NODE_IN + 2 * GRAPH_IN + 8 };
+enum { TASK_ACCESSES = 3 * GRAPH_NODE_IN + 2 * GRAPH_IN + 8 };
 
 /* TASK_AVERAGE with some workers: from[i] sends its parameters here, to[i] gets those of this worker. */
 struct task_peers {

@@ -103,6 +103,7 @@ struct sched_testing sched_testing_draw(struct rng *rng)
     drawn.config.is_direct = drawn.config.gives && toss(rng);
     drawn.config.compresses = passes.zero == 0 && !drawn.config.gives && toss(rng);
     drawn.config.releases = passes.zero >= 2;
+    drawn.config.window = drawn.config.releases && toss(rng) ? 1024 << rng_below(rng, 12) : 0;
     drawn.config.clips_samples = !drawn.config.gives && rng_below(rng, 8) == 0;
     return drawn;
 }

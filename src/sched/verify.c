@@ -8,7 +8,8 @@
  *                  have a vertex each; what lanes count, they count with the last one. Stages of a
  *                  pipeline take turns between shards: there an edge from a task's first shard to
  *                  its last one is all
- *   lanes.sync     in program order, and surely after the lane's computations: earlier is luck
+ *   lanes.sync     in program order; right before a computation that waits for one, else surely after
+ *                  the lane's computations: earlier is luck
  *   net            as waits have it; a task that exchanges messages is one vertex for all nodes, as
  *                  it ends nowhere before it has begun everywhere
  *
@@ -187,11 +188,56 @@ static void add_edge(struct search *s, int from, int to)
     s->n_edges++;
 }
 
+/* The last task of lanes.sync that a computation waits for in its own step; -1: none. */
+static int last_awaited_sync(const struct program *program, const struct task *task)
+{
+    int last = -1;
+
+    for (int i = 0; i < task->n_waits && task->place == PLACE_LANE; i++) {
+        const struct wait *wait = &program->waits[task->first_wait + i];
+        const bool is_sync = program->tasks[wait->task].place == PLACE_LANE_SYNC;
+        if (is_sync && !wait->is_last_step && wait->task > last)
+            last = wait->task;
+    }
+    return last;
+}
+
+/* The next task of lanes.sync from t on; or the program's end. */
+static int next_sync(const struct program *program, int t)
+{
+    while (t < program->n_tasks && program->tasks[t].place != PLACE_LANE_SYNC)
+        t++;
+    return t;
+}
+
+/* A lane that comes to a computation which waits for such a task runs all up to that one first. */
+static void add_sync_edges(struct search *s, int p, int last_lane)
+{
+    const struct program *program = s->programs[p];
+    int sync = next_sync(program, 0), lane = -1, last = -1;
+
+    for (int t = 0; t <= program->n_tasks; t++) {
+        const bool is_end = t == program->n_tasks;
+        const int end = is_end ? t - 1 : last_awaited_sync(program, &program->tasks[t]);
+        for (; sync < program->n_tasks && sync <= end; sync = next_sync(program, sync + 1)) {
+            if (last >= 0)
+                add_edge(s, end_of(s, p, last), begin_of(s, p, sync));
+            if (lane >= 0)
+                add_edge(s, begin_of(s, p, lane), begin_of(s, p, sync));
+            if (is_end && last_lane >= 0)
+                add_edge(s, end_of(s, p, last_lane), begin_of(s, p, sync));
+            last = sync;
+        }
+        if (!is_end && program->tasks[t].place == PLACE_LANE && !program->tasks[t].is_on_demand)
+            lane = t;
+    }
+}
+
 static void add_lane_edges(struct search *s, int p)
 {
     const struct program *program = s->programs[p];
     const bool is_twice = s->shards > 1, takes_turns = program->n_segments > 1;
-    int last_lane = -1, first_of_shards = -1, last_of_shards = -1, last_sync = -1;
+    int last_lane = -1, first_of_shards = -1, last_of_shards = -1;
 
     for (int t = 0; t < program->n_tasks; t++) {
         const struct task *task = &program->tasks[t];
@@ -212,14 +258,7 @@ static void add_lane_edges(struct search *s, int p)
     }
     if (first_of_shards >= 0 && !takes_turns)
         add_edge(s, begin_of(s, p, last_lane), begin_of(s, p, first_of_shards) + 1);
-    for (int t = 0; t < program->n_tasks; t++) {
-        if (program->tasks[t].place != PLACE_LANE_SYNC)
-            continue;
-        const int before = last_sync >= 0 ? last_sync : last_lane;
-        if (before >= 0)
-            add_edge(s, end_of(s, p, before), begin_of(s, p, t));
-        last_sync = t;
-    }
+    add_sync_edges(s, p, last_lane);
 }
 
 static void add_edges(struct search *s)

@@ -194,8 +194,9 @@ static void test_a_lowered_program_has_no_race(struct rng *rng)
     sched_testing_print(&drawn, text, sizeof text);
     CHECK_OK(program_lower(drawn.graph, &drawn.config, &program));
     CHECK_OK(program_verify(program));
-    CHECK_OK(program_verify_nodes((const struct program *const[]){ program, program }, 2,
-                                  program->n_gathers ? 1 : 3));
+    const int shards = program->n_gathers || drawn.config.window ? 1 : 3;
+    CHECK_OK(
+        program_verify_nodes((const struct program *const[]){ program, program }, 2, shards));
     struct events e = list_events(program, &drawn.config.topology);
     if (has_race(&e, race))
         test_fail(__FILE__, __LINE__, "%s: a race: %s", text, race);
@@ -342,9 +343,9 @@ static void test_a_lane_that_waits_for_its_own_end_waits_for_ever(void)
           .gather = -1,
           .rail = -1 },
     };
-    struct wait wait = { .task = 0 };
+    struct wait waits[2] = { { .task = 0 }, { .task = 1 } };
     struct program program = {
-        .n_tasks = 3, .n_waits = 1, .n_segments = 1, .tasks = tasks, .waits = &wait
+        .n_tasks = 3, .n_waits = 1, .n_segments = 1, .tasks = tasks, .waits = waits
     };
     const struct program *const nodes[] = { &program };
 
@@ -354,9 +355,41 @@ static void test_a_lane_that_waits_for_its_own_end_waits_for_ever(void)
     CHECK_OK(program_verify_nodes(nodes, 1, 1));
     CHECK_STATUS(STATUS_MISMATCH, program_verify_nodes(nodes, 1, 2));
     CHECK_MESSAGE("a deadlock: ");
-    wait.task = 2;
+    waits[0].task = 2; /* which it does before it goes on */
+    CHECK_OK(program_verify_nodes(nodes, 1, 1));
+    tasks[2].first_wait = 1; /* but not if that needs the computation */
+    tasks[2].n_waits = 1;
+    program.n_waits = 2;
     CHECK_STATUS(STATUS_MISMATCH, program_verify_nodes(nodes, 1, 1));
     CHECK_MESSAGE("update bucket 0");
+}
+
+/* A lane begins a bucket when the one before is summed: if it has a second shard, it never is. */
+static void test_a_window_on_several_shards_waits_for_ever(int nodes)
+{
+    const struct lower_config config = {
+        .topology = { .nodes = nodes, .node_ranks = 2, .lanes = 1, .rails = nodes > 1 ? 2 : 0 },
+        .releases = true,
+        .window = 1,
+        .has_steps = true,
+    };
+    struct graph *graph = pass_testing_graph("mlp", "zero", 4, 0);
+    struct program *program;
+
+    CHECK_OK(program_lower(graph, &config, &program));
+    CHECK_OK(program_verify(program));
+    CHECK_OK(program_verify_nodes((const struct program *const[]){ program }, 1, 1));
+    CHECK_STATUS(STATUS_MISMATCH,
+                 program_verify_nodes((const struct program *const[]){ program }, 1, 2));
+    CHECK_MESSAGE("a deadlock: ");
+    program_destroy(program);
+    graph_destroy(graph);
+}
+
+static void test_windows_on_several_shards_wait_for_ever(void)
+{
+    test_a_window_on_several_shards_waits_for_ever(1);
+    test_a_window_on_several_shards_waits_for_ever(2);
 }
 
 /* Pipelines -------------------------------------------------------------------------------- */
@@ -446,6 +479,8 @@ const struct test tests[] = {
       .run = test_an_exchange_that_another_node_has_not_is_named },
     { .name = "a lane that waits for its own end waits for ever",
       .run = test_a_lane_that_waits_for_its_own_end_waits_for_ever },
+    { .name = "windows on several shards wait for ever",
+      .run = test_windows_on_several_shards_wait_for_ever },
     { .name = "every schedule of a pipeline can be run",
       .run = test_every_schedule_of_a_pipeline_can_be_run },
     { .name = "a message without another end is named",
