@@ -533,6 +533,7 @@ static enum status create(struct exec *exec)
     find_window(exec);
     TRY(hold_create(exec));
     TRY(exec_make_program(exec));
+    TRY(talk_verify(exec));
     transport_set_waiters(exec->transport, exec->topology.all_lanes + (exec->net != NULL));
     TRY(share_memory(exec));
     TRY(average_create(exec));

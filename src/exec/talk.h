@@ -19,6 +19,8 @@ enum { TALK_RANKS = JOINT_RANKS };
 size_t talk_scratch(const struct kernel_problem *problem);
 /* Collective over ranks that share layers: makes sure that they fit together. */
 MUST_CHECK enum status talk_create(struct exec *exec);
+/* Likewise, when the step program is there: all of them run the same exchanges in the same order. */
+MUST_CHECK enum status talk_verify(const struct exec *exec);
 /* Runs an op between ranks; call->scratch has talk_scratch bytes. */
 MUST_CHECK enum status lane_talk(struct lane *lane, const struct kernel_call *call);
 

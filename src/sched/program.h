@@ -29,6 +29,18 @@
  * A task that writes MEMORY_SENDS is done while its sends are still under way. Whoever reads that memory
  * waits for the task to start, and `at_end` for its sends to end.
  *
+ * A wait with `by_medium` needs no counter, as the medium keeps the order itself:
+ *
+ *   TASK_PULL      a server answers when it has what the tasks TASK_PUSH of the last step gave
+ *   TASK_RECEIVE   of a stage's activation: the message comes when the other stage has sent it; what
+ *                  is sent lies in a box, which the lane writes again when its own sends out of it are
+ *                  over (exec/pipe.c). That send is a task of another program, so no program lists
+ *                  the wait; verify_pipe.c finds the other end and goes through the schedules
+ *   TASK_TENSOR    ranks that share a layer have programs of their own. Each takes what the others
+ *                  give in the order in which they give it: a message has the lane's tag, in shared
+ *                  memory blocks are counted (exec/talk*.c). So all must run the same of these tasks
+ *                  in the same order, which verify_tensor.c checks
+ *
  * Fusion. A task may do the work of several: `does` has a bit for each kind.
  *
  * Threads: a program does not change after lowering; any number of threads may read it.

@@ -467,6 +467,43 @@ static void test_schedules_that_wait_for_each_other_are_found(void)
     graph_destroy(graph);
 }
 
+/* Layers that ranks share -------------------------------------------------------------------- */
+
+static int list_exchanges(int index, struct tensor_exchange *out)
+{
+    struct pass_config config = pass_testing_config(1, 0);
+    const struct lower_config lower = { .topology = { .nodes = 1, .node_ranks = 1, .lanes = 1 },
+                                        .has_steps = true };
+    struct program *program;
+
+    config.tensor = (struct pass_tensor){ .count = 2, .index = index };
+    struct graph *graph = pass_testing_graph_with("gpt", "tensor", &config);
+    CHECK_OK(program_lower(graph, &lower, &program));
+    CHECK(program->n_tasks <= 400);
+    const int count = tensor_list(program, graph, out);
+    program_destroy(program);
+    graph_destroy(graph);
+    return count;
+}
+
+static void test_ranks_that_share_layers_exchange_the_same_in_one_order(void)
+{
+    struct tensor_exchange one[400], other[400];
+    const int count = list_exchanges(0, one);
+
+    CHECK(count >= 2);
+    CHECK_INT(count, list_exchanges(1, other));
+    CHECK_OK(tensor_verify(one, count, other, count, 1));
+    CHECK_STATUS(STATUS_MISMATCH, tensor_verify(one, count, other, count - 1, 1));
+    CHECK_MESSAGE(" here and nothing on rank 1");
+    const struct tensor_exchange first = other[0];
+    other[0] = other[1];
+    other[1] = first;
+    CHECK_STATUS(STATUS_MISMATCH, tensor_verify(one, count, other, count, 1));
+    CHECK_MESSAGE("a deadlock: exchange 0 ");
+    CHECK_MESSAGE(first.name);
+}
+
 const struct test tests[] = {
     { .name = "a lowered program has no race", .property = test_a_lowered_program_has_no_race },
     { .name = "a rail without a bucket waits for the other",
@@ -487,5 +524,7 @@ const struct test tests[] = {
       .run = test_a_message_without_another_end_is_named },
     { .name = "schedules that wait for each other are found",
       .run = test_schedules_that_wait_for_each_other_are_found },
+    { .name = "ranks that share layers exchange the same in one order",
+      .run = test_ranks_that_share_layers_exchange_the_same_in_one_order },
     { 0 },
 };
