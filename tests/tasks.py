@@ -49,6 +49,17 @@ def members(rank, task, wait):
     return group if wait["by"] == "members" else [rank]
 
 
+def check_uses(rank, step, program, number, wait):
+    """The k-th time comes after what it waits for has begun as often; for the last use, once less."""
+    own = sorted(begins[rank, step, number])
+    for r in members(rank, number, wait):
+        times = sorted(begins.get((r, step, wait["task"]), []))
+        if wait["of"] == "last use":
+            times = [0] + times
+        if any(a > b for a, b in zip(times, own)) or len(times) < len(own):
+            complain(f"rank {rank}: {program[number]['name']} began before rank {r}'s {program[wait['task']]['name']} of the use, step {step}")
+
+
 steps = {rank: sorted({s for r, s, _ in begins if r == rank}) for rank in range(len(programs))}
 for rank, program in enumerate(programs):
     if not steps[rank]:
@@ -63,6 +74,9 @@ for rank, program in enumerate(programs):
             begin = min(begins[rank, step, number])
             for wait in program[number]["waits"]:
                 if wait["by"] == "server" or wait["before"] == "end":
+                    continue
+                if wait["of"].endswith("use"):
+                    check_uses(rank, step, program, number, wait)
                     continue
                 before = step - (wait["of"] == "last step")
                 for r in members(rank, number, wait):

@@ -287,14 +287,17 @@ static struct missing find_behind(const struct exec *exec, int number, uint32_t 
 
     for (int i = 0; i < task->n_waits && missing.count == 0; i++) {
         const struct wait *wait = &exec->program->waits[task->first_wait + i];
+        /* An unshard waits for what was done for the use before. */
+        const uint32_t at =
+            exec->program->tasks[wait->task].kind == TASK_RESHARD ? step - 1 : step;
         if (wait->is_last_step || wait->by_medium)
             continue;
         if (exec->program->tasks[wait->task].signal >= 0) {
-            missing = find_missing(exec, wait->task, exec_target(exec, wait->task, step));
+            missing = find_missing(exec, wait->task, exec_target(exec, wait->task, at));
             if (missing.count == 0 || missing.first >= 0)
                 continue; /* it is done, or somebody is found */
         }
-        missing = find_behind(exec, wait->task, step);
+        missing = find_behind(exec, wait->task, at);
     }
     return missing;
 }
@@ -309,6 +312,11 @@ static struct missing find_cause(const struct exec *exec, int task, uint32_t tar
     return missing.count == 0 || missing.first >= 0 ? missing : find_behind(exec, task, step);
 }
 
+static bool is_unshard_of(const struct program *program, int task, int b)
+{
+    return program->tasks[task].kind == TASK_UNSHARD && program->tasks[task].bucket == b;
+}
+
 /* The bucket whose parameters a task brings, or NULL. Losses of other nodes come after buckets, so it is
  * the first whose parameters are not there. */
 static const char *updated_bucket(const struct exec *exec, int task)
@@ -316,7 +324,7 @@ static const char *updated_bucket(const struct exec *exec, int task)
     const struct program *program = exec->program;
 
     for (int b = 0; b < program->n_buckets; b++) {
-        if (task == program->fresh[b] || task == program->unshard[b] ||
+        if (task == program->fresh[b] || is_unshard_of(program, task, b) ||
             (task == program->losses &&
              !exec_task_is_done(exec, program->fresh[b], exec->now.steps)))
             return exec->account.bucket_names[b];

@@ -342,7 +342,6 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
 
     exec->memory.counters =
         carve(carver, (size_t)exec->program->n_signals, sizeof *exec->memory.counters);
-    exec->hold.left = carve(carver, buckets, sizeof *exec->hold.left);
     exec->hold.furthest = carve(carver, 1, sizeof *exec->hold.furthest);
     exec->memory.flags =
         carve(carver, 2 * (size_t)exec->topology.ranks, sizeof *exec->memory.flags);

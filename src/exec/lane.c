@@ -25,20 +25,6 @@ static bool is_last(const struct lane *lane, const struct lane_shard *shard)
 
 /* Computations ------------------------------------------------------------------------------- */
 
-/* Parameters that are held in parts come before an instruction and go after it. */
-static enum status run_instruction(struct lane *lane, const struct plan *plan, int i,
-                                   const struct kernel_step *step)
-{
-    const struct instruction *next = &plan->instructions[i];
-
-    if (next->takes)
-        TRY(hold_take(lane, next->takes, i >= plan->n_forward));
-    TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, step));
-    if (next->leaves)
-        hold_leave(lane, next->leaves);
-    return STATUS_OK;
-}
-
 /* Buckets (bits) whose gradients, or records, a task is the first to write. */
 static uint64_t written_by(const struct task *task)
 {
@@ -93,8 +79,10 @@ static enum status run_nodes(struct lane *lane, int number, const struct lane_sh
         return STATUS_OK;
     }
     const struct plan_range range = shard->plan->ranges[number];
-    for (int i = range.begin; i < range.end; i++)
-        TRY(run_instruction(lane, shard->plan, i, &shard->step));
+    for (int i = range.begin; i < range.end; i++) {
+        const struct instruction *next = &shard->plan->instructions[i];
+        TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &shard->step));
+    }
     return STATUS_OK;
 }
 
@@ -170,6 +158,14 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, in
               exec->account.bucket_names[b]);
 }
 
+/* This lane has read a bucket in partitions for this use. */
+static enum status run_is_read(struct lane *lane, int number, const struct lane_shard *shard)
+{
+    (void)shard;
+    lane_signal(lane, number);
+    return STATUS_OK;
+}
+
 static enum status run_accumulate(struct lane *lane, int number, const struct lane_shard *shard)
 {
     struct exec *exec = lane->exec;
@@ -192,11 +188,12 @@ static enum status run_accumulate(struct lane *lane, int number, const struct la
 /* The table ---------------------------------------------------------------------------------- */
 
 static const struct lane_row rows[TASK_KINDS] = {
-    [TASK_COMPUTE] = { run_nodes }, [TASK_SEND] = { run_nodes },
-    [TASK_RECEIVE] = { run_nodes }, [TASK_TENSOR] = { run_nodes },
-    [TASK_COPY] = { run_copy },     [TASK_COLUMNS] = { run_columns },
-    [TASK_PULL] = { run_pull },     [TASK_ALL_GATHER] = { run_gather },
-    [TASK_CLIP] = { run_clip },     [TASK_ACCUMULATE] = { run_accumulate },
+    [TASK_COMPUTE] = { run_nodes },   [TASK_SEND] = { run_nodes },
+    [TASK_RECEIVE] = { run_nodes },   [TASK_TENSOR] = { run_nodes },
+    [TASK_COPY] = { run_copy },       [TASK_COLUMNS] = { run_columns },
+    [TASK_PULL] = { run_pull },       [TASK_ALL_GATHER] = { run_gather },
+    [TASK_CLIP] = { run_clip },       [TASK_ACCUMULATE] = { run_accumulate },
+    [TASK_BARRIER] = { run_is_read },
 };
 
 static bool is_of_lanes(const struct task *task)

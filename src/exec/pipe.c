@@ -526,8 +526,6 @@ static enum status run_action(struct lane *lane, const struct pipe_action *a)
         lane_leave_no_loss(lane);
     if (plan)
         TRY(post_receives(lane, plan, plan->segment[segment], plan->segment[segment + 1]));
-    else
-        TRY(hold_pass(lane));
     TRY(lane_run_tasks(lane, program->segment[segment], sums, &shard));
     if (plan && adds_later(exec) && a->shard == pipe->config.shards - 1)
         return STATUS_OK;
@@ -643,7 +641,7 @@ static enum status run_batch(struct lane *lane, const struct pipe_evaluation *e,
     for (int i = begin; i < end; i++) {
         const struct instruction *next = &plan->instructions[i];
         if (next->takes)
-            TRY(hold_take(lane, next->takes, false));
+            TRY(hold_take(lane, next->takes));
         TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &step));
         if (next->leaves)
             hold_leave(lane, next->leaves);

@@ -161,6 +161,11 @@ static enum status await_task(struct lane *lane, const struct task *task, bool m
     for (int i = 0; i < task->n_waits; i++) {
         const struct wait *wait = &exec->program->waits[task->first_wait + i];
         const uint32_t step = exec->now.steps - (wait->is_last_step ? 1 : 0);
+        if (wait->by_use) { /* a computation's, for its parameters */
+            const struct task *unshard = &exec->program->tasks[wait->task];
+            TRY(hold_await(lane, unshard->bucket, unshard->segment > 0));
+            continue;
+        }
         if (wait->is_local || wait->by_medium || exec_task_is_done(exec, wait->task, step))
             continue;
         if (!must)

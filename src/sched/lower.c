@@ -4,9 +4,10 @@
  * Passes over the list of tasks, top to bottom (program_lower):
  *
  *   read         what the graph says of each bucket, of norms and of tables of batch statistics
- *   unshard      ZeRO-3: parameters in parts come before they are read
+ *   answers      ZeRO-3: partitions of parameters, for the other nodes
  *   compute      forward and backward, cut where a bucket or a table is first read or final; behind
- *                each bucket that is final
+ *                each bucket that is final what follows; parameters in partitions come before they
+ *                are read, and go after that
  *     sums       of its gradients: the medium by topology; sparse rows, factors, servers
  *     updates    the optimizer on each member's part, then the parts go to all members
  *   norms        two phases, where a norm must be known before an update; updates come then
@@ -56,18 +57,15 @@ static enum partition partition_of(const struct task *task)
     return task->place == PLACE_NET ? PARTITION_RAIL : PARTITION_BLOCK;
 }
 
-/* Parameters in parts ------------------------------------------------------------------------ */
+/* Parameters in partitions ------------------------------------------------------------------- */
 
-/* Once a use: before forward and before backward. The engine's window says when. */
-static void lower_unshard(struct lowering *l)
+/* A node's partition is there for the others all the step, until it is updated. */
+static void lower_answers(struct lowering *l)
 {
     for (int b = 0; b < l->program->n_buckets; b++) {
-        if (!l->facts[b].is_held)
-            continue;
-        struct task *task = lower_add(l, TASK_UNSHARD, MEDIUM_MESSAGES, PLACE_NET, b);
-        task->note = "as often as it is read";
-        lower_reads_own(task, MEMORY_PARAM, b, PARTITION_RAIL);
-        l->program->unshard[b] = lower_number(l, task);
+        if (l->facts[b].is_held)
+            lower_reads_own(lower_add(l, TASK_ANSWER, MEDIUM_MESSAGES, PLACE_NET, b),
+                            MEMORY_PARAM, b, PARTITION_RAIL);
     }
 }
 
@@ -453,8 +451,10 @@ static void renumber(struct program *program, const int *now)
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         *single[i] = *single[i] < 0 ? -1 : now[*single[i]];
     for (int b = 0; b < program->n_buckets; b++) {
-        int *const of[] = { &program->ready[b], &program->fresh[b], &program->summed[b],
-                            &program->unshard[b], &program->announced[b] };
+        int *const of[] = {
+            &program->ready[b],   &program->fresh[b],   &program->summed[b],
+            &program->unshard[b], &program->is_read[b], &program->announced[b]
+        };
         for (size_t i = 0; i < sizeof of / sizeof *of; i++)
             *of[i] = *of[i] < 0 ? -1 : now[*of[i]];
     }
@@ -525,7 +525,7 @@ static enum status create(const struct graph *graph, struct lowering *l)
     program->norm = program->direction_norm = program->losses = -1;
     for (int b = 0; b < GRAPH_NODE_IN; b++)
         program->ready[b] = program->fresh[b] = program->summed[b] = program->unshard[b] =
-            program->announced[b] = -1;
+            program->is_read[b] = program->announced[b] = -1;
     for (int n = 0; n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
         gathers += node->op->meets;
@@ -534,16 +534,18 @@ static enum status create(const struct graph *graph, struct lowering *l)
             cuts += node->in[i]->maker && node->in[i]->maker->op->meets;
     }
     /* A bucket has a dozen tasks at most, three computations among them; a gather three; a node that is
-     * a task of its own has a computation before it. */
-    l->capacity =
-        20 * program->n_buckets + 4 * gathers + 2 * cuts + BARRIERS + 4 * PIPE_CHUNKS + 16;
+     * a task of its own has a computation before it. A bucket in partitions has three tasks a use, and
+     * cuts two computations. */
+    const int chunks = l->config->pipeline.stages > 0 ? l->config->pipeline.chunks : 1;
+    l->capacity = (20 + 10 * chunks) * program->n_buckets + 4 * gathers + 2 * cuts + BARRIERS +
+                  4 * PIPE_CHUNKS + 16;
     return mem_alloc((size_t)l->capacity, sizeof *program->tasks, &program->tasks);
 }
 
 static enum status lower_step(struct lowering *l)
 {
     TRY(lower_read(l));
-    lower_unshard(l);
+    lower_answers(l);
     lower_lanes(l);
     lower_updates_by_norms(l);
     lower_losses(l);

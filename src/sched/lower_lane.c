@@ -130,6 +130,83 @@ static void add_pulls(struct lowering *l, int first, int end, bool is_once)
     }
 }
 
+/* Uses of parameters in partitions ---------------------------------------------------------- */
+
+static bool begins_use(const struct lowering *l, int b, int n)
+{
+    return l->facts[b].is_held && l->facts[b].uses[lower_phase(l, n)].first == n;
+}
+
+static bool ends_use(const struct lowering *l, int b, int n)
+{
+    return l->facts[b].is_held && l->facts[b].uses[lower_phase(l, n)].last == n;
+}
+
+static bool ends_any_use(const struct lowering *l, int n)
+{
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        if (ends_use(l, b, n))
+            return true;
+    }
+    return false;
+}
+
+static int add_of_use(struct lowering *l, enum task_kind kind, enum task_medium medium, int b,
+                      int phase)
+{
+    struct task *task = lower_add(l, kind, medium, PLACE_NET, b);
+
+    task->by_use = true;
+    task->segment = phase;
+    task->note = 2 * phase < lower_phases(l) ? "forward" : "backward";
+    lower_writes_own(task, MEMORY_WHOLE, b, PARTITION_RAIL);
+    return lower_number(l, task);
+}
+
+/* What node n is the first to read in its phase comes. */
+static void add_unshards(struct lowering *l, int n)
+{
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        if (!begins_use(l, b, n))
+            continue;
+        const int t = add_of_use(l, TASK_UNSHARD, MEDIUM_MESSAGES, b, lower_phase(l, n));
+        l->program->unshard[b] = l->program->unshard[b] < 0 ? t : l->program->unshard[b];
+    }
+}
+
+static void add_is_read(struct lowering *l, int b, int n)
+{
+    struct task *task = lower_add(l, TASK_BARRIER, MEDIUM_NONE, PLACE_LANE, b);
+
+    task->by_use = true;
+    task->segment = lower_segment(l, graph_node(l->graph, n));
+    task->note = "is read";
+    lower_reads_all(task, MEMORY_WHOLE, b);
+    if (l->program->is_read[b] < 0)
+        l->program->is_read[b] = lower_number(l, task);
+}
+
+/* What node n is the last to read in its phase goes. */
+static void add_reshards(struct lowering *l, int n)
+{
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        if (!ends_use(l, b, n))
+            continue;
+        add_is_read(l, b, n);
+        add_of_use(l, TASK_RESHARD, MEDIUM_NONE, b, lower_phase(l, n));
+    }
+}
+
+/* From the first reader of a phase to the last one a computation may read a bucket. */
+static void read_whole(const struct lowering *l, struct task *task, int n)
+{
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        const struct use_facts *use = &l->facts[b].uses[lower_phase(l, n)];
+        if (l->facts[b].is_held && use->first >= 0 && use->first <= n && n <= use->last)
+            lower_reads_all(task, MEMORY_WHOLE, b);
+    }
+}
+
 /* Nodes [first, end) as one task. */
 static void add_nodes(struct lowering *l, int first, int end, bool is_once)
 {
@@ -137,6 +214,7 @@ static void add_nodes(struct lowering *l, int first, int end, bool is_once)
     const enum task_kind kind = kind_of(node);
 
     add_pulls(l, first, end, is_once);
+    add_unshards(l, first);
     struct task *task = lower_add(l, kind, medium_of(l, kind), PLACE_LANE, -1);
     task->first_node = first;
     task->end_node = end;
@@ -145,6 +223,8 @@ static void add_nodes(struct lowering *l, int first, int end, bool is_once)
     touch_buckets(l, task, first, end);
     take_room(l, task, first, end);
     touch_rest(l, task, first, end);
+    read_whole(l, task, first);
+    add_reshards(l, end - 1);
 }
 
 /* Once a step ------------------------------------------------------------------------------ */
@@ -272,7 +352,8 @@ static bool ends_before(const struct lowering *l, int begin, int n)
 
     for (int b = 0; b < l->program->n_buckets; b++) {
         const struct bucket_facts *f = &l->facts[b];
-        if (f->first == n || (f->first_write == n && l->config->releases))
+        if (f->first == n || begins_use(l, b, n) ||
+            (f->first_write == n && l->config->releases))
             return true;
     }
     return kind_of(node) != TASK_COMPUTE || gather_read_by(l, node) >= 0 ||
@@ -306,7 +387,8 @@ static void lower_shards(struct lowering *l)
             begin = -1;
         }
         begin = begin < 0 ? n : begin;
-        if (kind_of(node) != TASK_COMPUTE || l->table_of[n] >= 0 || is_final_after(l, n)) {
+        if (kind_of(node) != TASK_COMPUTE || l->table_of[n] >= 0 || is_final_after(l, n) ||
+            ends_any_use(l, n)) {
             add_nodes(l, begin, n + 1, false);
             begin = -1;
             end_node(l, n);

@@ -5,6 +5,11 @@
 
 #include "sched/lower.h"
 
+/* The nodes of a phase that read a bucket: the first and the last; -1: none. */
+struct use_facts {
+    int first, last;
+};
+
 /* What the graph says of a bucket. */
 struct bucket_facts {
     bool is_factored, is_rows, is_served, is_average, is_held;
@@ -13,6 +18,8 @@ struct bucket_facts {
     int first, last;   /* nodes that touch it, of those that shards run; -1: none */
     int first_write;   /* of its gradient, or of its records */
     size_t bytes;
+    struct use_facts
+        uses[2 * PIPE_CHUNKS]; /* by segment; without a pipeline forward, backward */
 };
 
 /* A lowering under way. */
@@ -24,7 +31,8 @@ struct lowering {
     int *bucket_of; /* of each value that is flat; -1: of none */
     struct bucket_facts facts[GRAPH_NODE_IN];
     bool clips, adapts, directs;
-    bool has_computed; /* there is a computation already */
+    int first_backward; /* node that shards run */
+    bool has_computed;  /* there is a computation already */
     /* Buckets whose gradients are in the window, in the order in which they were announced. */
     int in_window[GRAPH_NODE_IN], window_begin, window_end;
     int *gather_of;   /* of each node that gathers tables: its number; -1: it is none */
@@ -55,6 +63,9 @@ bool lower_is_of_shards(const struct lowering *l, const struct node *node);
 const struct value *lower_source(const struct value *value);
 /* Which segment of a pipeline a node belongs to; 0 without one. */
 int lower_segment(const struct lowering *l, const struct node *node);
+/* The same of node n, but without a pipeline 0 in forward and 1 in backward; how many there are. */
+int lower_phase(const struct lowering *l, int n);
+int lower_phases(const struct lowering *l);
 
 /* lower.c: what is done with the gradient of a bucket once the lanes have announced it. */
 void lower_bucket(struct lowering *l, int b);

@@ -42,7 +42,8 @@ static struct pass_config draw_passes(struct rng *rng, const struct sched_testin
         strcmp(drawn->strategy, "ps") != 0 && strcmp(drawn->strategy, "zero") != 0 && toss(rng);
     config.recompute = toss(rng);
     config.sync_norm = strcmp(drawn->model, "vgg11_bn") == 0 && toss(rng);
-    config.zero = strcmp(drawn->strategy, "zero") == 0 ? (int)rng_below(rng, 4) : 0;
+    config.zero =
+        strcmp(drawn->strategy, "zero") == 0 || is_pipeline(drawn) ? (int)rng_below(rng, 4) : 0;
     if (is_pipeline(drawn)) {
         config.pipeline =
             (struct pass_pipeline){ .stages = 2, .chunks = 1, .own = (int)rng_below(rng, 2) };
