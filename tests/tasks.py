@@ -81,6 +81,17 @@ def check_turns(rank, number, other):
                 complain(f"rank {rank}: {programs[rank][number]['name']} and {programs[rank][other]['name']} overlap")
 
 
+def check_uses(rank, step, number, wait):
+    """The k-th time comes after what it waits for has begun as often; for the last use, once less."""
+    own = sorted(begins[rank, step, number])
+    for r in members(rank, number, wait):
+        times = sorted(begins.get((r, step, wait["task"]), []))
+        if wait["of"] == "last use":
+            times = [(0, None)] + times
+        if any(a > b for (a, _), (b, _) in zip(times, own)) or len(times) < len(own):
+            complain(f"rank {rank}: {programs[rank][number]['name']} began before rank {r}'s {programs[r][wait['task']]['name']} of the use, step {step}")
+
+
 steps = {rank: sorted({s for r, s, _ in begins if r == rank}) for rank in range(len(programs))}
 for rank, program in enumerate(programs):
     if not steps[rank]:
@@ -96,7 +107,11 @@ for rank, program in enumerate(programs):
             if program[number]["place"] == "server" and len(times) != program[number]["members"]:
                 complain(f"rank {rank} ran {program[number]['name']} {len(times)} times in step {step}")
             for wait in program[number]["waits"]:
-                if wait["by"] != "server" and wait["before"] != "end" and wait["of"] != "any step":
+                if wait["by"] == "server" or wait["before"] == "end" or wait["of"] == "any step":
+                    continue
+                if wait["of"].endswith("use"):
+                    check_uses(rank, step, number, wait)
+                else:
                     check_order(rank, step, number, wait)
     for number in program:
         for wait in program[number]["waits"]:

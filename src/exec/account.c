@@ -329,15 +329,18 @@ static struct missing find_behind(const struct exec_account *account, int number
 
     for (int i = 0; i < task->n_waits && missing.count == 0; i++) {
         const struct wait *wait = &account->program->waits[task->first_wait + i];
+        /* An unshard waits for what was done for the use before. */
+        const uint32_t at =
+            account->program->tasks[wait->task].kind == TASK_RESHARD ? step - 1 : step;
         if (wait->is_last_step || wait->by_medium)
             continue;
         if (account->program->tasks[wait->task].signal >= 0) {
             missing =
-                find_missing(account, wait->task, account_target(account, wait->task, step));
+                find_missing(account, wait->task, account_target(account, wait->task, at));
             if (missing.count == 0 || missing.first >= 0)
                 continue; /* it is done, or somebody is found */
         }
-        missing = find_behind(account, wait->task, step);
+        missing = find_behind(account, wait->task, at);
     }
     return missing;
 }
@@ -353,6 +356,11 @@ static struct missing find_cause(const struct exec_account *account, int task, u
                                                     : find_behind(account, task, step);
 }
 
+static bool is_unshard_of(const struct program *program, int task, int b)
+{
+    return program->tasks[task].kind == TASK_UNSHARD && program->tasks[task].bucket == b;
+}
+
 /* The bucket whose parameters a task brings, or NULL. Losses of other nodes come after buckets, so it is
  * the first whose parameters are not there. */
 static const char *updated_bucket(const struct exec_account *account, int task)
@@ -360,7 +368,7 @@ static const char *updated_bucket(const struct exec_account *account, int task)
     const struct program *program = account->program;
 
     for (int b = 0; b < program->n_buckets; b++) {
-        if (task == program->fresh[b] || task == program->unshard[b] ||
+        if (task == program->fresh[b] || is_unshard_of(program, task, b) ||
             (task == program->losses &&
              !account_task_is_done(account, program->fresh[b], account->now->steps)))
             return account->bucket_names[b];

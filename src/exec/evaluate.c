@@ -134,7 +134,7 @@ static const struct plan *run_samples(struct lane *lane, const int64_t *index, i
     for (int i = 0; i < plan->n_instructions; i++) {
         const struct instruction *next = &plan->instructions[i];
         if (next->takes)
-            lane->status = hold_take(lane, next->takes, false);
+            lane->status = hold_take(lane, next->takes);
         if (lane->status != STATUS_OK)
             return NULL;
         lane->status = lane_run(lane, next, &step);

@@ -257,7 +257,6 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
 
     exec->memory.counters =
         carve(carver, (size_t)exec->program->n_signals, sizeof *exec->memory.counters);
-    exec->hold.left = carve(carver, buckets, sizeof *exec->hold.left);
     exec->hold.furthest = carve(carver, 1, sizeof *exec->hold.furthest);
     exec->memory.flags =
         carve(carver, 2 * (size_t)exec->topology.ranks, sizeof *exec->memory.flags);
@@ -505,6 +504,7 @@ static enum status create(struct exec *exec)
     find_window(exec);
     TRY(hold_create(exec));
     TRY(exec_make_program(exec));
+    TRY(talk_verify(exec->program, &exec->config, exec->lanes[0].tensor.tag));
     give_program(exec);
     transport_set_waiters(exec->transport, exec->topology.all_lanes + (exec->net != NULL));
     TRY(share_memory(exec));

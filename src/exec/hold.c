@@ -4,10 +4,9 @@
  *   queue   F: b5 b4 b3 b2 | B: b2 b3 b4 b5      a step of one round
  *                  ^ furthest  `--' kept            b3 and b2 are brought: the window is two buckets
  *
- * Why this cannot block: lanes come to uses in the order of the queue. What the least advanced lane of a node
- * waits for is brought as soon as it comes to it, whatever the window is; the bucket's use before was left
- * by all lanes that took part, as they are no less advanced; and other nodes' inter-node threads
- * give their parts whenever asked, whatever their lanes do (net_unshard.c).
+ * Why the window cannot block: lanes come to uses in the order of the queue. What the least advanced lane of a
+ * node waits for is requested as soon as it comes to it, whatever the window is. The rest the step program
+ * says, and its verifier shows.
  */
 #include "exec/hold.h"
 
@@ -269,11 +268,7 @@ static bool takes_part(const struct exec *exec, const struct hold_walk *walk, in
         return walk->begin + shift + round * lanes < walk->end;
     }
     exec_lane_row(exec, lane, &first, &count);
-    if (round >= count)
-        return false;
-    const int64_t shards = exec->config.shards, v = first + round;
-    return sampler_shard_begin(walk->samples, shards, v + 1) >
-           sampler_shard_begin(walk->samples, shards, v);
+    return round < count; /* a shard without samples runs the same tasks */
 }
 
 static int lanes_in(const struct exec *exec, const struct hold_walk *walk, int node,
@@ -356,9 +351,7 @@ bool hold_is_used(const struct exec *exec, const struct hold_walk *walk, int nod
     return exec->hold.orders[kind].at[b] >= 0;
 }
 
-/* How often a bucket is used in phases of this node before p. */
-static uint32_t count_uses(const struct exec *exec, const struct hold_walk *walk, int phase,
-                           int b)
+uint32_t hold_uses(const struct exec *exec, const struct hold_walk *walk, int phase, int b)
 {
     const int count = sequence_of(exec, walk, exec->topology.node)->count;
     uint32_t of_round = 0, uses = 0;
@@ -369,6 +362,38 @@ static uint32_t count_uses(const struct exec *exec, const struct hold_walk *walk
         uses += is_used && p < phase % count;
     }
     return (uint32_t)(phase / count) * of_round + uses;
+}
+
+/* The kind of phase that a segment is in the walk. */
+static int kind_of_segment(const struct exec *exec, const struct hold_walk *walk, int segment)
+{
+    return walk->is_evaluation ? 2 * chunks_of(exec) + segment : segment;
+}
+
+int hold_times(const struct exec *exec, const struct hold_walk *walk, int segment, int b)
+{
+    const struct hold_sequence *s = sequence_of(exec, walk, exec->topology.node);
+    const int kind = kind_of_segment(exec, walk, segment);
+    int per = 0;
+
+    if (kind >= exec->hold.n_kinds || exec->hold.orders[kind].at[b] < 0)
+        return 0; /* evaluations have no backward */
+    for (int p = 0; p < s->count; p++)
+        per += s->kinds[p] == kind;
+    return hold_phases(exec, walk, exec->topology.node) / s->count * per;
+}
+
+int hold_phase_of(const struct exec *exec, const struct hold_walk *walk, int segment, int time)
+{
+    const struct hold_sequence *s = sequence_of(exec, walk, exec->topology.node);
+    const int kind = kind_of_segment(exec, walk, segment);
+    int per = 0, at = 0;
+
+    for (int p = 0; p < s->count; p++)
+        per += s->kinds[p] == kind;
+    for (int left = time % per; s->kinds[at] != kind || left-- > 0;)
+        at++;
+    return time / per * s->count + at;
 }
 
 int64_t hold_place(const struct exec *exec, const struct hold_walk *walk, int phase, int b)
@@ -441,7 +466,7 @@ void hold_end(struct exec *exec)
         return;
     const int phases = hold_phases(exec, walk, exec->topology.node);
     for (int b = 0; b < exec->layout.buckets.count; b++)
-        hold->before[b] += count_uses(exec, walk, phases, b);
+        hold->before[b] += hold_uses(exec, walk, phases, b);
     hold->is_walking = false;
     hold->walks++;
 }
@@ -463,38 +488,45 @@ void hold_enter_action(struct lane *lane, int64_t phase)
     lane->phase = (int)phase;
 }
 
-enum status hold_take(struct lane *lane, uint64_t buckets, bool is_backward)
+/* The lane has come to this place of the queue. */
+static void note_place(struct hold *hold, int64_t place)
+{
+    const uint64_t mark = mark_of(hold->walks, place);
+    uint64_t seen = atomic_load_explicit(hold->furthest, memory_order_relaxed);
+
+    while (seen < mark &&
+           !atomic_compare_exchange_weak_explicit(hold->furthest, &seen, mark,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
+enum status hold_await(struct lane *lane, int b, bool is_backward)
 {
     struct exec *exec = lane->exec;
     struct hold *hold = &exec->hold;
-
-    if (!hold->is_walking)
-        return STATUS_OK; /* all of them are here */
     const int phase = lane->phase + (is_backward && !exec->pipe);
-    for (; buckets; buckets &= buckets - 1) {
-        const int b = __builtin_ctzll(buckets);
-        const uint64_t mark = mark_of(hold->walks, hold_place(exec, &hold->walk, phase, b));
-        const uint32_t uses = hold->before[b] + count_uses(exec, &hold->walk, phase, b) + 1;
-        uint64_t seen = atomic_load_explicit(hold->furthest, memory_order_relaxed);
+    const uint32_t uses = hold->before[b] + hold_uses(exec, &hold->walk, phase, b) + 1;
+    const int unshard = exec->program->unshard[b];
 
-        while (seen < mark && !atomic_compare_exchange_weak_explicit(hold->furthest, &seen,
-                                                                     mark, memory_order_relaxed,
-                                                                     memory_order_relaxed)) {
-        }
-        const int unshard = exec->program->unshard[b];
-        TRY(clock_wait_until(&lane->clock, unshard,
-                             account_target(&exec->account, unshard, uses - 1),
-                             "all_gather of parameters"));
-    }
-    return STATUS_OK;
+    note_place(hold, hold_place(exec, &hold->walk, phase, b));
+    return clock_wait_until(&lane->clock, unshard,
+                            account_target(&exec->account, unshard, uses - 1),
+                            "all_gather of parameters");
+}
+
+enum status hold_take(struct lane *lane, uint64_t buckets)
+{
+    for (; buckets && lane->exec->hold.is_walking; buckets &= buckets - 1)
+        TRY(hold_await(lane, __builtin_ctzll(buckets), false));
+    return STATUS_OK; /* or all of them are here */
 }
 
 void hold_leave(struct lane *lane, uint64_t buckets)
 {
-    struct hold *hold = &lane->exec->hold;
+    const struct exec *exec = lane->exec;
 
-    for (; buckets && hold->is_walking; buckets &= buckets - 1)
-        transport_raise(&hold->left[__builtin_ctzll(buckets)], 1);
+    for (; buckets && exec->hold.is_walking; buckets &= buckets - 1)
+        clock_signal(&lane->clock, exec->program->is_read[__builtin_ctzll(buckets)]);
 }
 
 enum status hold_pass(struct lane *lane)
@@ -506,7 +538,7 @@ enum status hold_pass(struct lane *lane)
     const struct hold_sequence *s = sequence_of(exec, &exec->hold.walk, exec->topology.node);
     const struct hold_order *order = &exec->hold.orders[kind_of(s, lane->phase)];
     for (int i = 0; i < order->count; i++) {
-        TRY(hold_take(lane, UINT64_C(1) << order->bucket[i], false));
+        TRY(hold_take(lane, UINT64_C(1) << order->bucket[i]));
         hold_leave(lane, UINT64_C(1) << order->bucket[i]);
     }
     return STATUS_OK;

@@ -5,14 +5,19 @@
  * backward. Between nodes that is so; on one node, where parameters are there once for all, it
  * means nothing.
  *
- * A *walk* is a step or a part of an evaluation. It has *rounds*: a lane runs one shard, or one batch,
- * in each that it takes part in. A round of a step has two *phases*, forward and backward, one of an
- * evaluation one. A step of a pipeline is one round, whose phases are the actions of its schedule; one of its
- * evaluations is a group of batches. In a phase each bucket is used from the first to the last instruction that reads it: a
- * lane takes it, which waits until the inter-node threads have brought it (the unshard task), and leaves it
- * (left[b]); when all lanes have, the other nodes' parts are released (net_unshard.c). All uses of a walk in
- * the order of first readers are a queue; inter-node threads bring what the lane that is furthest needs, and
- * a window of what follows.
+ * The step program has tasks for each use of such a bucket and their order (sched/program.h, "Uses"). Here is
+ * what those tasks count, and what is the engine's choice: which use may be requested ahead of the lanes,
+ * and which partitions stay from one use to the next. A choice can delay an unshard or leave the freeing
+ * out; it never lets a read go before its unshard.
+ *
+ * A *walk* is a step or a part of an evaluation. It has *rounds*: a lane runs one shard, or one batch, in
+ * each. A round of a step has two *phases*, forward and backward, one of an evaluation one. A step of a
+ * pipeline is one round, whose phases are the actions of its schedule; one of its evaluations is a group
+ * of batches. All uses of a walk in the order of first readers are a queue; inter-node threads bring what
+ * the lane that is furthest needs, and a window of what follows.
+ *
+ * Evaluations are not lowered: lanes go through the instructions of a plan, and do by hold_take and hold_leave
+ * what the tasks of forward's uses would do, with the same counters.
  */
 #ifndef EXEC_HOLD_H
 #define EXEC_HOLD_H
@@ -50,7 +55,6 @@ struct hold_sequence {
 
 struct hold_walk {
     bool is_evaluation;
-    int64_t samples;    /* of a step */
     int64_t begin, end; /* batches of an evaluation */
 };
 
@@ -67,8 +71,7 @@ struct hold {
     uint64_t walks;                  /* that are over */
     struct hold_walk walk;
     bool is_walking;
-    /* Shared memory of the node: one a bucket; the place in the queue that a lane has come to. */
-    struct transport_counter *left;
+    /* Shared memory of the node: the place in the queue that a lane has come to. */
     _Atomic uint64_t *furthest;
 };
 
@@ -91,6 +94,11 @@ bool hold_is_used(const struct exec *exec, const struct hold_walk *walk, int nod
                   int b);
 bool hold_is_kept(const struct exec *exec, const struct hold_walk *walk, int node, int phase,
                   int b);
+/* Of this node: how often tasks of uses of a segment (struct task) run for bucket b; the phase in which
+ * they do so for the i-th time, from 0; uses of a bucket in phases before one. */
+int hold_times(const struct exec *exec, const struct hold_walk *walk, int segment, int b);
+int hold_phase_of(const struct exec *exec, const struct hold_walk *walk, int segment, int time);
+uint32_t hold_uses(const struct exec *exec, const struct hold_walk *walk, int phase, int b);
 /* Of this node: the place in the queue of a bucket that is used in phase p; the bucket at a place. */
 int64_t hold_place(const struct exec *exec, const struct hold_walk *walk, int phase, int b);
 int hold_at(const struct exec *exec, const struct hold_walk *walk, int64_t place);
@@ -105,11 +113,13 @@ void hold_end(struct exec *exec);
 void hold_enter_round(struct lane *lane, int64_t raw);
 /* A stage of a pipeline does action number `phase` of the walk now. */
 void hold_enter_action(struct lane *lane, int64_t phase);
-/* It has nothing to run there. */
-MUST_CHECK enum status hold_pass(struct lane *lane);
-/* Before and after instructions: these buckets are used from here on, and no longer, in this phase. Without a
- * pipeline a round goes on with backward. */
-MUST_CHECK enum status hold_take(struct lane *lane, uint64_t buckets, bool is_backward);
+/* Waits until bucket b is whole for the use that the lane comes to. Without a pipeline a round goes on with
+ * backward. */
+MUST_CHECK enum status hold_await(struct lane *lane, int b, bool is_backward);
+/* Of an evaluation, before and after instructions: these buckets are used from here on, and no longer. */
+MUST_CHECK enum status hold_take(struct lane *lane, uint64_t buckets);
 void hold_leave(struct lane *lane, uint64_t buckets);
+/* Of an evaluation: the lane has nothing to run in this action. */
+MUST_CHECK enum status hold_pass(struct lane *lane);
 
 #endif /* EXEC_HOLD_H */

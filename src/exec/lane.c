@@ -36,20 +36,6 @@ static bool is_last(const struct lane *lane, const struct lane_shard *shard)
 
 /* Computations ------------------------------------------------------------------------------- */
 
-/* Parameters that are held in parts come before an instruction and go after it. */
-static enum status run_instruction(struct lane *lane, const struct plan *plan, int i,
-                                   const struct kernel_step *step)
-{
-    const struct instruction *next = &plan->instructions[i];
-
-    if (next->takes)
-        TRY(hold_take(lane, next->takes, i >= plan->n_forward));
-    TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, step));
-    if (next->leaves)
-        hold_leave(lane, next->leaves);
-    return STATUS_OK;
-}
-
 /* Buckets (bits) whose gradients, or records, a task is the first to write. */
 static uint64_t written_by(const struct task *task)
 {
@@ -63,12 +49,13 @@ static uint64_t written_by(const struct task *task)
     return buckets;
 }
 
-/* Gradients of the last step that nobody reads any more give their memory back before they are written. */
+/* Gradients that nobody reads any more give their memory back: those of the last step before they are
+ * written, those of this one when others need their room in the window. */
 static void release_touched(struct lane *lane, const struct task *task)
 {
     for (int i = 0; i < task->n_accesses; i++) {
-        if (task->accesses[i].memory == MEMORY_PARAM ||
-            task->accesses[i].memory == MEMORY_GRADIENT)
+        const enum memory_kind memory = task->accesses[i].memory;
+        if (memory == MEMORY_PARAM || memory == MEMORY_GRADIENT || memory == MEMORY_ROOM)
             release_bucket(lane, task->accesses[i].index);
     }
 }
@@ -94,19 +81,17 @@ static enum status run_nodes(struct lane *lane, int number, const struct lane_sh
 
     const uint64_t written = written_by(task);
 
-    if (lane->layout->releases) {
+    if (lane->layout->releases)
         release_touched(lane, task);
-        /* All lanes stop at the same tasks, those without samples too: release.c needs that. */
-        if (written)
-            TRY(release_make_room(lane, written));
-    }
     if (!shard->plan) {
         write_zeros(lane, written);
         return STATUS_OK;
     }
     const struct plan_range range = shard->plan->ranges[number];
-    for (int i = range.begin; i < range.end; i++)
-        TRY(run_instruction(lane, shard->plan, i, &shard->step));
+    for (int i = range.begin; i < range.end; i++) {
+        const struct instruction *next = &shard->plan->instructions[i];
+        TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &shard->step));
+    }
     return STATUS_OK;
 }
 
@@ -183,6 +168,14 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, in
               lane->clock.account->bucket_names[b]);
 }
 
+/* This lane has read a bucket in partitions for this use. */
+static enum status run_is_read(struct lane *lane, int number, const struct lane_shard *shard)
+{
+    (void)shard;
+    clock_signal(&lane->clock, number);
+    return STATUS_OK;
+}
+
 static enum status run_accumulate(struct lane *lane, int number, const struct lane_shard *shard)
 {
     const struct task *task = &lane->program->tasks[number];
@@ -212,11 +205,12 @@ static enum status sync_announced(struct lane *lane, const struct lane_shard *sh
 /* The table ---------------------------------------------------------------------------------- */
 
 static const struct lane_row rows[TASK_KINDS] = {
-    [TASK_COMPUTE] = { run_nodes }, [TASK_SEND] = { run_nodes },
-    [TASK_RECEIVE] = { run_nodes }, [TASK_TENSOR] = { run_nodes },
-    [TASK_COPY] = { run_copy },     [TASK_COLUMNS] = { run_columns },
-    [TASK_PULL] = { run_pull },     [TASK_ALL_GATHER] = { run_gather },
-    [TASK_CLIP] = { run_clip },     [TASK_ACCUMULATE] = { run_accumulate, sync_announced },
+    [TASK_COMPUTE] = { run_nodes },   [TASK_SEND] = { run_nodes },
+    [TASK_RECEIVE] = { run_nodes },   [TASK_TENSOR] = { run_nodes },
+    [TASK_COPY] = { run_copy },       [TASK_COLUMNS] = { run_columns },
+    [TASK_PULL] = { run_pull },       [TASK_ALL_GATHER] = { run_gather },
+    [TASK_CLIP] = { run_clip },       [TASK_ACCUMULATE] = { run_accumulate, sync_announced },
+    [TASK_BARRIER] = { run_is_read },
 };
 
 static bool is_of_lanes(const struct task *task)

@@ -12,6 +12,7 @@
 static struct lower_config config_of(const struct exec *exec, int node)
 {
     const struct exec_config *config = &exec->config;
+    const bool has_one_shard = exec->topology.job_lanes == exec->topology.shards;
 
     return (struct lower_config){
         .topology = { .nodes = exec->topology.nodes,
@@ -26,6 +27,7 @@ static struct lower_config config_of(const struct exec *exec, int node)
         .is_direct = exec->remote && exec->remote->is_direct,
         .is_device = config->device != NULL,
         .releases = exec->layout.releases,
+        .window = exec->layout.releases && has_one_shard ? exec->layout.window : 0,
         .has_steps = config->batch > 0,
         .clips_samples = config->privacy != NULL,
         .in_arena = exec->layout.buckets.pass,

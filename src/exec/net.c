@@ -36,9 +36,10 @@
 enum { LONG_IDLE = 1100 }; /* rounds, some 40 ms */
 
 static const struct net_row *const rows[] = {
-    &net_unshard, &net_reduce_scatter, &net_compressed, &net_push_rows, &net_direction,
-    &net_update,  &net_update_rows,    &net_all_gather, &net_pull_rows, &net_drain,
-    &net_records, &net_tables,         &net_losses,     &net_norm,
+    &net_answer,      &net_unshard,    &net_reshard,   &net_reduce_scatter,
+    &net_compressed,  &net_push_rows,  &net_direction, &net_update,
+    &net_update_rows, &net_all_gather, &net_pull_rows, &net_drain,
+    &net_records,     &net_tables,     &net_losses,    &net_norm,
 };
 
 const struct net_row *net_row_of(const struct net *net, const struct task *task)
@@ -187,10 +188,12 @@ static const struct wait *wait_of(const struct net *net, const struct net_task *
     return &net->program->waits[t->task->first_wait + i];
 }
 
-static bool is_over(const struct net *net, const struct wait *wait)
+static bool is_over(const struct net *net, const struct net_task *t, const struct wait *wait)
 {
     const struct net_task *local = local_task(net, wait);
 
+    if (wait->by_use)
+        return net_is_use_over(net, t, wait);
     if (wait->is_local)
         return !local || (wait->at_end ? local->stage == NET_FINISHED && local->sends.left == 0
                                        : local->stage == NET_FINISHED);
@@ -203,7 +206,7 @@ static bool are_waits_over(const struct net *net, const struct net_task *t, bool
 {
     for (int i = 0; i < t->task->n_waits; i++) {
         const struct wait *wait = wait_of(net, t, i);
-        if (wait->at_end == at_end && !is_over(net, wait))
+        if (wait->at_end == at_end && !is_over(net, t, wait))
             return false;
     }
     return true;
@@ -215,7 +218,7 @@ static bool may_prepare(const struct net *net, const struct net_task *t)
     for (int i = 0; i < t->task->n_waits; i++) {
         const struct wait *wait = wait_of(net, t, i);
         const struct net_task *local = local_task(net, wait);
-        if (local ? local->stage < NET_STARTED : !is_over(net, wait))
+        if (local ? local->stage < NET_STARTED : !is_over(net, t, wait))
             return false;
     }
     return true;
@@ -247,7 +250,7 @@ static int awaited_by(const struct net *net, const struct net_task *t)
     for (int i = 0; i < t->task->n_waits && peer < 0; i++) {
         const struct wait *wait = wait_of(net, t, i);
         const struct net_task *local = local_task(net, wait);
-        if (local && !is_over(net, wait))
+        if (local && !is_over(net, t, wait))
             peer = local->awaits;
     }
     return peer;
@@ -257,7 +260,8 @@ static int awaited_by(const struct net *net, const struct net_task *t)
 static void note_awaited(const struct net *net, struct net_task *t)
 {
     t->awaits = awaited_by(net, t);
-    net_expects(net->account, t->number, t->awaits);
+    if (!t->task->by_use || t->stage != NET_WAITING) /* uses share a counter */
+        net_expects(net->account, t->number, t->awaits);
 }
 
 /* The peer of the message that came last, for the task or for those that it follows; -1: none. */
@@ -266,7 +270,8 @@ static int last_peer(const struct net *net, const struct net_task *t)
     int peer = t->receives.last >= 0 ? t->receives.last : t->sends.last;
 
     for (int i = 0; i < t->task->n_waits && peer < 0; i++) {
-        const struct net_task *local = local_task(net, wait_of(net, t, i));
+        const struct wait *wait = wait_of(net, t, i);
+        const struct net_task *local = wait->by_use ? NULL : local_task(net, wait);
         peer = local ? last_peer(net, local) : -1;
     }
     return peer;
@@ -361,7 +366,7 @@ static enum status start(struct net *net, struct net_task *t)
     if (t->row->point)
         account_meet(net->account, t->row->point);
     net_take_channel(net, t);
-    t->began = trace_begin(net->traffic.rows[0]);
+    t->began = net->step.walk.is_evaluation ? 0 : trace_begin(net->traffic.rows[0]);
     if (t->row->start)
         TRY(t->row->start(net, t));
     t->stage = NET_STARTED;
@@ -385,12 +390,17 @@ static enum status finish(struct net *net, struct net_task *t)
     if (t->row->finish)
         TRY(t->row->finish(net, t));
     net_leave_channel(net, t);
-    t->stage = NET_FINISHED;
-    if (t->task->signal < 0)
-        return STATUS_OK;
-    const int last = last_peer(net, t);
-    account_meet(net->account, "arrived");
-    net_signal(net->account, t->number, last >= 0 ? last : net->topology->rank);
+    t->stage = ++t->time < t->times ? NET_WAITING : NET_FINISHED;
+    if (t->task->signal >= 0) {
+        const int last = last_peer(net, t);
+        account_meet(net->account, "arrived");
+        net_signal(net->account, t->number, last >= 0 ? last : net->topology->rank);
+    }
+    if (t->task->by_use) {
+        net_expects(net->account, t->number, -1);
+        net_clear(&t->receives);
+        net_clear(&t->sends);
+    }
     return STATUS_OK;
 }
 
@@ -431,6 +441,7 @@ static void trace_finished(const struct net *net, const struct net_task *t)
 static enum status advance(struct net *net, struct net_task *t, bool *moved)
 {
     const enum net_stage before = t->stage;
+    const int time = t->time;
     bool sent;
 
     if (t->stage == NET_FINISHED) /* its sends are under way */
@@ -443,12 +454,12 @@ static enum status advance(struct net *net, struct net_task *t, bool *moved)
     }
     if (t->stage == NET_WAITING) {
         TRY(prepare(net, t));
-        if (are_waits_over(net, t, false))
+        if (are_waits_over(net, t, false) && (!t->row->is_due || t->row->is_due(net, t)))
             TRY(start(net, t));
     }
     if (t->stage == NET_STARTED)
         TRY(end_if_over(net, t));
-    *moved = t->stage != before;
+    *moved = t->stage != before || t->time != time;
     return STATUS_OK;
 }
 
@@ -491,9 +502,9 @@ static enum status begin_step(struct net *net)
 {
     for (int i = 0; i < net->n_tasks; i++) {
         struct net_task *t = &net->tasks[i];
-        /* An evaluation reads parameters, and no more. */
-        const bool is_part = !net->step.walk.is_evaluation || t->row->run;
-        t->stage = is_part ? NET_WAITING : NET_FINISHED;
+        t->time = 0;
+        t->times = net_runs(net, t);
+        t->stage = t->times > 0 ? NET_WAITING : NET_FINISHED;
         t->is_prepared = t->is_busy = false;
         t->began = 0;
         if (t->row->run && !net->step.walk.is_evaluation)
@@ -523,8 +534,9 @@ static enum status run_tasks(struct net *net)
             if (net->traffic.holds) /* room is made by what has gone */
                 TRY(send_held(net, &t->sends));
             const bool was_finished = t->stage == NET_FINISHED;
+            const int time = t->time;
             TRY(advance(net, t, &moved));
-            if (t->stage == NET_FINISHED && !was_finished)
+            if ((t->stage == NET_FINISHED && !was_finished) || t->time != time)
                 trace_finished(net, t);
             any |= moved;
             left += is_left(t);

@@ -51,6 +51,7 @@ struct net_task {
     enum net_stage stage;
     bool is_prepared;
     bool awaits_round; /* `arrived` is not called for the last time yet */
+    int time, times;   /* that it runs now, from 0, and in all: once, or once a use (hold.h) */
     bool is_busy;      /* of a row with `run`: there are transfers under way */
     uint32_t tag;      /* and the next one */
     struct transfers receives, sends;
@@ -77,6 +78,8 @@ struct net_row {
     enum status (*start)(struct net *net, struct net_task *t);
     enum status (*arrived)(struct net *net, struct net_task *t, bool *again);
     enum status (*finish)(struct net *net, struct net_task *t);
+    /* May it start, when its waits are over? NULL: yes. */
+    bool (*is_due)(const struct net *net, const struct net_task *t);
     /* In place of all these: begins a step; moves the task on, and sets its stage itself. */
     enum status (*begin)(struct net *net, struct net_task *t);
     enum status (*run)(struct net *net, struct net_task *t, bool *moved);
@@ -227,7 +230,7 @@ extern const struct net_row net_update, net_direction;
 extern const struct net_row net_records, net_tables, net_losses, net_norm; /* net_gather.c */
 extern const struct net_row net_compressed;                                /* net_codec.c */
 extern const struct net_row net_push_rows, net_update_rows, net_pull_rows; /* net_rows.c */
-extern const struct net_row net_unshard;                                   /* net_unshard.c */
+extern const struct net_row net_answer, net_unshard, net_reshard;          /* net_unshard.c */
 
 /* Works on this rail's part of a bucket, or on all of one that is compressed. */
 void net_work_on_own(struct net *net, struct net_task *t, enum reduce_what what);
@@ -239,7 +242,10 @@ struct codec_state *net_codec_state(const struct net *net, int b);
 MUST_CHECK enum status net_codecs_create(struct net *net);
 void net_codecs_destroy(struct net *net);
 
-/* net_unshard.c: parameters that nodes hold in parts. */
+/* net_unshard.c: parameters that nodes hold in partitions. How often a task of uses runs in this walk; is
+ * what it waits for done, of its use or the one before? */
+int net_runs(const struct net *net, const struct net_task *t);
+bool net_is_use_over(const struct net *net, const struct net_task *t, const struct wait *wait);
 MUST_CHECK enum status net_unshards_create(struct net *net);
 void net_unshards_destroy(struct net *net);
 void net_unshards_cancel(struct net *net);

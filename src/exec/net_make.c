@@ -62,9 +62,11 @@ static uint32_t tag_slots(const struct exec *exec)
     return (uint32_t)(exec->layout.buckets.count + exec->layout.gathers.count + 2);
 }
 
+/* A bucket's answers have the tag of its unshards: they exchange messages. */
 static uint32_t tag_of(const struct net *net, const struct task *task)
 {
     const struct exec *exec = net->exec;
+    const enum task_kind kind = task->kind == TASK_ANSWER ? TASK_UNSHARD : task->kind;
     const bool is_first_norm = task == program_task(exec->program, exec->program->norm);
     int number = exec->layout.buckets.count + exec->layout.gathers.count + is_first_norm;
 
@@ -72,7 +74,7 @@ static uint32_t tag_of(const struct net *net, const struct task *task)
         number = task->bucket;
     else if (task->gather >= 0)
         number = exec->layout.buckets.count + task->gather;
-    return net->tags + 2 * (number_of_kind(task->kind) * tag_slots(exec) + (uint32_t)number);
+    return net->tags + 2 * (number_of_kind(kind) * tag_slots(exec) + (uint32_t)number);
 }
 
 static enum status list_tasks(struct net *net)

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* net_unshard.c - ZeRO-3 between nodes: gathers the partitions of a bucket's parameters before each use
- * (hold.h) and frees them after it.
+/* net_unshard.c - ZeRO-3 between nodes: brings the other nodes' partitions of a bucket's parameters for each
+ * use (hold.h) and frees them after it.
  *
- * The task of a bucket does two independent things. It *serves*: whenever another node requests this
- * rail's partition, that is sent. It *unshards*: it requests the other nodes' partitions as soon as the
- * next use is within the window; when all have arrived it increments the task's counter; when all
- * lanes have left the bucket it frees them.
- *
- *   SHARDED --next use within the window--> REQUESTED --all arrived--> UNSHARDED --all lanes left--> SHARDED
+ *   answer    whenever another node requests this rail's partition, that is sent
+ *   unshard   requests the other nodes' partitions as soon as the use is within the window; done when all
+ *             have arrived
+ *   reshard   when all lanes have read the bucket frees them, but if they stay for the next use
  *
  * Partitions are sent on request, not ahead: what nobody has requested would lie in the receiver's
  * memory, which ZeRO-3 is to save. A partition does not change while it may be requested: its update
- * waits for this task, so until the rail has served it for the last time in the step.
+ * waits for the answer, so until the rail has given it for the last time in the step.
  */
 #include "base/mem.h"
 #include "exec/hold.h"
@@ -20,8 +18,6 @@
 #include "exec/pages.h"
 #include "exec/shared.h"
 #include "exec/topology.h"
-
-enum unshard_state { SHARDED, REQUESTED, UNSHARDED };
 
 /* Another node's requests for this rail's partition. */
 struct serving {
@@ -32,11 +28,9 @@ struct serving {
 };
 
 struct unshard {
-    enum unshard_state state;
-    int phase,
-        phases;    /* of the walk: the next use, or the one that goes on; how many there are */
-    uint32_t left; /* value of hold.left[b] when all lanes are done with that use */
-    uint32_t requests;      /* sent so far: the content of a request */
+    uint32_t brought, freed; /* uses of this walk */
+    uint32_t read;     /* counter of is_read[b] when lanes are through with those brought */
+    uint32_t requests; /* sent so far: the content of a request */
     struct serving *serves; /* one a node */
 };
 
@@ -50,7 +44,7 @@ static struct slice own_slice(const struct net *net, int b)
     return net_slice(net, b, net->topology->node, net->rail);
 }
 
-/* Serving ------------------------------------------------------------------------------------ */
+/* Answering ---------------------------------------------------------------------------------- */
 
 /* How often a node requests a bucket in this walk. */
 static uint32_t requests_of(const struct net *net, int b, int node)
@@ -111,7 +105,77 @@ static bool serves_still(const struct net *net, const struct unshard *u, bool *i
     return still;
 }
 
-/* Unsharding --------------------------------------------------------------------------------- */
+static enum status run_answer(struct net *net, struct net_task *t, bool *moved)
+{
+    bool is_sending = false;
+
+    *moved = false;
+    for (int node = 0; node < net->topology->nodes; node++)
+        TRY(serve(net, t, node, moved));
+    const bool still = serves_still(net, unshard_of(net, t), &is_sending);
+    t->is_busy = is_sending;
+    t->stage = still ? NET_WAITING : NET_FINISHED;
+    return STATUS_OK;
+}
+
+static enum status begin_answer(struct net *net, struct net_task *t)
+{
+    const int b = t->task->bucket;
+    struct unshard *u = unshard_of(net, t);
+
+    u->brought = u->freed = 0; /* of this walk */
+    for (int node = 0; node < net->topology->nodes; node++) {
+        struct serving *s = &u->serves[node];
+        const bool has_part = own_slice(net, b).count > 0;
+        s->left = has_part && node != net->topology->node ? requests_of(net, b, node) : 0;
+        if (s->left > 0)
+            TRY(await_request(net, t, node));
+    }
+    return STATUS_OK;
+}
+
+const struct net_row net_answer = {
+    .kind = TASK_ANSWER,
+    .medium = MEDIUM_MESSAGES,
+    .name = "answer",
+    .begin = begin_answer,
+    .run = run_answer,
+};
+
+/* Uses --------------------------------------------------------------------------------------- */
+
+/* The phase of the walk in which the task runs now. */
+static int phase_of(const struct net *net, const struct net_task *t)
+{
+    return hold_phase_of(net->exec, &net->step.walk, t->task->segment, t->time);
+}
+
+int net_runs(const struct net *net, const struct net_task *t)
+{
+    if (t->task->by_use)
+        return hold_times(net->exec, &net->step.walk, t->task->segment, t->task->bucket);
+    return !net->step.walk.is_evaluation ||
+           t->row->run; /* which reads parameters, and no more */
+}
+
+bool net_is_use_over(const struct net *net, const struct net_task *t, const struct wait *wait)
+{
+    const struct task *awaited = &net->program->tasks[wait->task];
+    const struct unshard *u = unshard_of(net, t);
+    const uint32_t before =
+        hold_uses(net->exec, &net->step.walk, phase_of(net, t), t->task->bucket);
+    const bool is_same = awaited->segment == t->task->segment && !wait->is_last_use;
+
+    if (!wait->is_local) /* lanes have read it */
+        return u->brought > before &&
+               transport_reached(account_counter(net->account, wait->task), u->read);
+    return (awaited->kind == TASK_UNSHARD ? u->brought : u->freed) >= before + is_same;
+}
+
+static bool is_kept(const struct net *net, int b, int phase)
+{
+    return hold_is_kept(net->exec, &net->step.walk, net->topology->node, phase, b);
+}
 
 /* The last place in the queue that may be requested now: one behind what lanes have come to, and as many
  * more as fit the window. */
@@ -130,13 +194,19 @@ static int64_t last_place(const struct net *net)
     return INT64_MAX;
 }
 
-static enum status request_partitions(struct net *net, struct net_task *t)
+/* The next use is within the window. */
+static bool is_due(const struct net *net, const struct net_task *t)
+{
+    return hold_place(net->exec, &net->step.walk, phase_of(net, t), t->task->bucket) <=
+           last_place(net);
+}
+
+static enum status start_unshard(struct net *net, struct net_task *t)
 {
     struct unshard *u = unshard_of(net, t);
 
-    net_clear(&t->receives);
-    net_clear(&t->sends);
-    net_take_channel(net, t);
+    if (is_kept(net, t->task->bucket, phase_of(net, t)))
+        return STATUS_OK;
     u->requests++;
     for (int node = 0; node < net->topology->nodes; node++) {
         const struct slice theirs = net_slice(net, t->task->bucket, node, net->rail);
@@ -150,16 +220,15 @@ static enum status request_partitions(struct net *net, struct net_task *t)
     return STATUS_OK;
 }
 
-/* The parameters are whole for a use: increments the task's counter. */
-static void announce(struct net *net, struct net_task *t)
+/* The parameters are whole for a use. */
+static enum status finish_unshard(struct net *net, struct net_task *t)
 {
     struct unshard *u = unshard_of(net, t);
 
-    u->left += (uint32_t)hold_lanes(net->exec, &net->step.walk, net->topology->node, u->phase);
-    u->state = UNSHARDED;
-    account_meet(net->account, "held");
-    net_signal(net->account, t->number,
-               t->receives.last >= 0 ? t->receives.last : net->topology->rank);
+    u->brought++;
+    u->read +=
+        (uint32_t)hold_lanes(net->exec, &net->step.walk, net->topology->node, phase_of(net, t));
+    return STATUS_OK;
 }
 
 /* Frees the other nodes' partitions. Neighbours are freed together, so that pages between them are, too. */
@@ -180,106 +249,14 @@ static void free_partitions(const struct net *net, int b)
     }
 }
 
-static bool is_kept(const struct net *net, int b, int phase)
+static enum status finish_reshard(struct net *net, struct net_task *t)
 {
-    return hold_is_kept(net->exec, &net->step.walk, net->topology->node, phase, b);
-}
+    const struct hold_walk *walk = &net->step.walk;
+    const int next = phase_of(net, t) + 1, b = t->task->bucket;
 
-static enum status unshard_if_due(struct net *net, struct net_task *t, bool *moved)
-{
-    struct unshard *u = unshard_of(net, t);
-    const int b = t->task->bucket;
-
-    if (hold_place(net->exec, &net->step.walk, u->phase, b) > last_place(net))
-        return STATUS_OK;
-    *moved = true;
-    if (is_kept(net, b, u->phase)) {
-        announce(net, t);
-        return STATUS_OK;
-    }
-    u->state = REQUESTED;
-    return request_partitions(net, t);
-}
-
-static enum status announce_if_here(struct net *net, struct net_task *t, bool *moved)
-{
-    bool received = false, sent = false;
-
-    TRY(net_are_over(net, &t->receives, &received));
-    TRY(net_are_over(net, &t->sends, &sent));
-    if (!received || !sent)
-        return STATUS_OK;
-    *moved = true;
-    net_leave_channel(net, t);
-    announce(net, t);
-    return STATUS_OK;
-}
-
-static void reshard_if_left(struct net *net, struct net_task *t, bool *moved)
-{
-    struct unshard *u = unshard_of(net, t);
-    const int b = t->task->bucket;
-
-    if (!transport_reached(&net->hold->left[b], u->left))
-        return;
-    *moved = true;
-    u->state = SHARDED;
-    u->phase++;
-    if (u->phase == u->phases || !is_kept(net, b, u->phase))
+    unshard_of(net, t)->freed++;
+    if (next == hold_phases(net->exec, walk, net->topology->node) || !is_kept(net, b, next))
         free_partitions(net, b);
-}
-
-static enum status move_unshard(struct net *net, struct net_task *t, bool *moved)
-{
-    struct unshard *u = unshard_of(net, t);
-
-    while (u->state == SHARDED && u->phase < u->phases &&
-           !hold_is_used(net->exec, &net->step.walk, net->topology->node, u->phase,
-                         t->task->bucket))
-        u->phase++;
-    if (u->phase == u->phases)
-        return STATUS_OK;
-    if (u->state == SHARDED)
-        return unshard_if_due(net, t, moved);
-    if (u->state == REQUESTED)
-        return announce_if_here(net, t, moved);
-    reshard_if_left(net, t, moved);
-    return STATUS_OK;
-}
-
-/* The row ------------------------------------------------------------------------------------ */
-
-static enum status run_unshard(struct net *net, struct net_task *t, bool *moved)
-{
-    struct unshard *u = unshard_of(net, t);
-    bool is_sending = false;
-
-    *moved = false;
-    for (int node = 0; node < net->topology->nodes; node++)
-        TRY(serve(net, t, node, moved));
-    TRY(move_unshard(net, t, moved));
-    const bool serves = serves_still(net, u, &is_sending);
-    const bool is_over = u->phase == u->phases && !serves;
-    t->is_busy = is_sending || u->state == REQUESTED;
-    t->stage = is_over ? NET_FINISHED : u->state == REQUESTED ? NET_STARTED : NET_WAITING;
-    return STATUS_OK;
-}
-
-static enum status begin_unshard(struct net *net, struct net_task *t)
-{
-    const int b = t->task->bucket;
-    struct unshard *u = unshard_of(net, t);
-
-    u->state = SHARDED;
-    u->phase = 0;
-    u->phases = hold_phases(net->exec, &net->step.walk, net->topology->node);
-    for (int node = 0; node < net->topology->nodes; node++) {
-        struct serving *s = &u->serves[node];
-        const bool has_part = own_slice(net, b).count > 0;
-        s->left = has_part && node != net->topology->node ? requests_of(net, b, node) : 0;
-        if (s->left > 0)
-            TRY(await_request(net, t, node));
-    }
     return STATUS_OK;
 }
 
@@ -294,8 +271,16 @@ const struct net_row net_unshard = {
     .medium = MEDIUM_MESSAGES,
     .name = "unshard",
     .most = most_partitions,
-    .begin = begin_unshard,
-    .run = run_unshard,
+    .is_due = is_due,
+    .start = start_unshard,
+    .finish = finish_unshard,
+};
+
+const struct net_row net_reshard = {
+    .kind = TASK_RESHARD,
+    .medium = MEDIUM_NONE,
+    .name = "reshard",
+    .finish = finish_reshard,
 };
 
 void net_unshards_cancel(struct net *net)

@@ -493,12 +493,13 @@ static int segment_of(const struct pipe *pipe, const struct pipe_action *a)
     return a->is_backward ? 2 * pipe->config.chunks - 1 - a->chunk : a->chunk;
 }
 
-/* Where the sums of a segment begin: its tasks from there on accumulate. */
+/* Where the sums of a segment begin: its tasks from there on accumulate, or are no lane's. */
 static int first_sum(const struct program *program, int segment)
 {
     int t = program->segment[segment + 1];
 
-    while (t > program->segment[segment] && program->tasks[t - 1].kind == TASK_ACCUMULATE)
+    while (t > program->segment[segment] && (program->tasks[t - 1].kind == TASK_ACCUMULATE ||
+                                             program->tasks[t - 1].place != PLACE_LANE))
         t--;
     return t;
 }
@@ -525,8 +526,6 @@ static enum status run_action(struct lane *lane, const struct pipe_action *a)
         lane_leave_no_loss(lane);
     if (plan)
         TRY(post_receives(lane, plan, plan->segment[segment], plan->segment[segment + 1]));
-    else
-        TRY(hold_pass(lane));
     TRY(lane_run_tasks(lane, program->segment[segment], sums, &shard));
     if (plan && adds_later(exec) && a->shard == pipe->config.shards - 1)
         return STATUS_OK;
@@ -642,7 +641,7 @@ static enum status run_batch(struct lane *lane, const struct pipe_evaluation *e,
     for (int i = begin; i < end; i++) {
         const struct instruction *next = &plan->instructions[i];
         if (next->takes)
-            TRY(hold_take(lane, next->takes, false));
+            TRY(hold_take(lane, next->takes));
         TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &step));
         if (next->leaves)
             hold_leave(lane, next->leaves);

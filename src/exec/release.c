@@ -4,18 +4,11 @@
  * A lane's gradients of a bucket are read by others from its accumulate task until program->summed[b] is
  * done: by lanes of the node that add them up, or by inter-node threads that send them. Then the lane
  * gives their memory back. So that no more than a window of them is resident however far ahead of the
- * others a lane is, it stops before it writes the next bucket until enough of those that it has announced
- * are summed:
- *
- *   backward   [ b0 ]announced [ b1 ]announced [ b2 ] waits for summed[b0] [ b3 ]announced ...
- *
- * Why that cannot block: lanes announce buckets in the order of the graph, which all share, and stop at the
- * same tasks. One that stops waits for buckets that it has announced; the lane that has come least far
- * has all of its own announced by everybody, so it goes on. On one node lanes sum in the order of numbers, so one waits for
- * those alone that have no smaller one open.
+ * others a lane is, computations that begin another bucket wait for those that must be gone; the step
+ * program says which (MEMORY_ROOM in sched/program.h).
  *
  * Where lanes run several shards one after the other, sums of earlier ones wait in the buffers for
- * the later: all of them are resident until the last shard is through, and nobody stops.
+ * the later: all of them are resident until the last shard is through, and nobody waits.
  */
 #include "exec/release.h"
 
@@ -28,15 +21,6 @@
 static size_t bytes_of(const struct exec_layout *layout, int b)
 {
     return (size_t)(layout->buckets.begin[b + 1] - layout->buckets.begin[b]) * sizeof(float);
-}
-
-static size_t bytes_of_all(const struct exec_layout *layout, uint64_t buckets)
-{
-    size_t bytes = 0;
-
-    for (; buckets; buckets &= buckets - 1)
-        bytes += bytes_of(layout, __builtin_ctzll(buckets));
-    return bytes;
 }
 
 void release_announced(struct lane *lane, int b)
@@ -67,40 +51,4 @@ void release_summed(struct lane *lane)
                               lane->summed_when[b]))
             release_bucket(lane, b);
     }
-}
-
-/* Of the buckets announced, the first that a lane may wait for; -1: none. */
-static int first_to_wait_for(const struct lane *lane)
-{
-    const uint64_t announced = lane->unreleased;
-
-    if (!announced)
-        return -1;
-    const int b = __builtin_ctzll(announced);
-    for (int t = lane->next_task; t < lane->program->summed[b]; t++) {
-        const struct task *task = &lane->program->tasks[t];
-        if (task->place == PLACE_LANE_SYNC && task->bucket < b &&
-            !(lane->announced >> task->bucket & 1))
-            return -1;
-    }
-    return b;
-}
-
-enum status release_make_room(struct lane *lane, uint64_t begins)
-{
-    if (!lane->layout->releases || lane->topology->job_lanes != lane->topology->shards)
-        return STATUS_OK;
-    release_summed(lane);
-    while (bytes_of_all(lane->layout, lane->unreleased | begins) > lane->layout->window) {
-        const int b = first_to_wait_for(lane);
-        if (b < 0)
-            break;
-        const int summed = lane->program->summed[b];
-        if (lane->program->tasks[summed].place == PLACE_LANE_SYNC)
-            TRY(lane_sync(lane, summed + 1));
-        TRY(clock_wait_until(&lane->clock, summed, lane->summed_when[b],
-                             lane->clock.account->reduce_names[b]));
-        release_bucket(lane, b);
-    }
-    return STATUS_OK;
 }

@@ -146,9 +146,8 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     const struct program *program = lane->exec->program;
     const struct lane_shard shard = lane_begin_shard(lane, v, stack);
 
-    if (shard.plan)
-        hold_enter_round(lane, v - lane->first);
-    else
+    hold_enter_round(lane, v - lane->first);
+    if (!shard.plan)
         lane_leave_no_loss(lane);
     TRY(lane_run_tasks(lane, program->once_end, program->segment[program->n_segments], &shard));
     while (tree_stack_can_add(stack))
@@ -248,7 +247,7 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     exec->now.numbers = optim_step(&exec->config.optim, batch->step);
     exec_tell(exec);
     exec->says = 0;
-    hold_begin(exec, &(struct hold_walk){ .samples = batch->samples });
+    hold_begin(exec, &(struct hold_walk){ .is_evaluation = false });
     if (exec->net)
         TRY(net_begin(exec, extents_of(batch, (batch->samples + shards - 1) / shards)));
     transport_note(exec->transport, batch->step, "forward and backward");

@@ -7,6 +7,7 @@
  * a row of `rows`.
  */
 #include "exec/exec.h"
+#include "exec/hold.h"
 #include "exec/lane.h"
 #include "exec/layout.h"
 #include "exec/now.h"
@@ -156,6 +157,17 @@ static const char *name_of_wait(const struct exec_account *account, const struct
     return task->bucket < 0 ? "a barrier of lanes" : account->reduce_names[task->bucket];
 }
 
+/* What a computation waits for in its own step may be this lane's to do as well: first comes that. */
+static enum status run_awaited(struct lane *lane, const struct task *task,
+                               const struct wait *wait)
+{
+    const struct task *awaited = &lane->program->tasks[wait->task];
+
+    if (wait->is_last_step || task->place != PLACE_LANE || awaited->place != PLACE_LANE_SYNC)
+        return STATUS_OK;
+    return lane_sync(lane, wait->task + 1);
+}
+
 /* Waits for what a task waits for; without `must` says whether it is there. */
 static enum status await_task(struct lane *lane, const struct task *task, bool must,
                               bool *ready)
@@ -167,11 +179,17 @@ static enum status await_task(struct lane *lane, const struct task *task, bool m
     for (int i = 0; i < task->n_waits; i++) {
         const struct wait *wait = &program->waits[task->first_wait + i];
         const uint32_t step = lane->now->steps - (wait->is_last_step ? 1 : 0);
+        if (wait->by_use) { /* a computation's, for its parameters */
+            const struct task *unshard = &program->tasks[wait->task];
+            TRY(hold_await(lane, unshard->bucket, unshard->segment > 0));
+            continue;
+        }
         if (wait->is_local || wait->by_medium ||
             account_task_is_done(account, wait->task, step))
             continue;
         if (!must)
             return STATUS_OK;
+        TRY(run_awaited(lane, task, wait));
         account_meet(account, "wait");
         TRY(clock_wait_until(
             &lane->clock, wait->task, account_target(account, wait->task, step),

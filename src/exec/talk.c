@@ -13,10 +13,12 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "exec/exec.h"
 #include "exec/lane.h"
 #include "exec/topology.h"
 #include "graph/op.h"
+#include "sched/verify.h"
 
 enum { SHORT_BYTES = 8192, ALIGN = 64 };
 
@@ -474,4 +476,50 @@ enum status talk_create(const struct exec_config *config, const struct exec_topo
     *tags = transport_new_tags(transport, (uint32_t)topology->n_lanes);
     transport_set_waiters(transport, topology->n_lanes);
     return compare(config, topology, *tags);
+}
+
+/* One rank's list goes to another, and its own comes here. */
+static enum status compare_lists(struct transport *transport, int rank, uint32_t tag,
+                                 const struct tensor_exchange *own, int n_own)
+{
+    struct transport_request request = { 0 };
+    struct tensor_exchange *theirs;
+    int count = n_own, n_theirs;
+
+    TRY(transport_send(transport, rank, tag, &count, sizeof count));
+    TRY(transport_receive(transport, rank, tag, &n_theirs, sizeof n_theirs));
+    TRY(mem_alloc((size_t)n_theirs + 1, sizeof *theirs, &theirs));
+    enum status status = STATUS_OK;
+    if (n_own > 0)
+        status = transport_start_send(transport, rank, tag, own, (size_t)n_own * sizeof *own,
+                                      &request);
+    if (status == STATUS_OK && n_theirs > 0)
+        status =
+            transport_receive(transport, rank, tag, theirs, (size_t)n_theirs * sizeof *theirs);
+    if (status == STATUS_OK && n_own > 0)
+        status = transport_wait_for(transport, &request, "the order of joint layers");
+    transport_cancel(transport, &request);
+    if (status == STATUS_OK)
+        status = tensor_verify(own, n_own, theirs, n_theirs, rank);
+    mem_free(theirs);
+    return status;
+}
+
+enum status talk_verify(const struct program *program, const struct exec_config *config,
+                        uint32_t tag)
+{
+    struct transport *transport = config->tensor;
+    struct tensor_exchange *own;
+    enum status status = STATUS_OK;
+
+    if (!transport)
+        return STATUS_OK;
+    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *own, &own));
+    const int count = tensor_list(program, config->train, own);
+    for (int r = 0; r < transport_size(transport) && status == STATUS_OK; r++) {
+        if (r != transport_rank(transport))
+            status = compare_lists(transport, r, tag, own, count);
+    }
+    mem_free(own);
+    return status;
 }

@@ -14,6 +14,7 @@ struct exec_now;
 struct exec_topology;
 struct lane;
 struct lane_clock;
+struct program;
 
 /* Ranks that share layers, at most. */
 enum { TALK_RANKS = JOINT_RANKS };
@@ -33,6 +34,9 @@ size_t talk_scratch(const struct kernel_problem *problem);
 MUST_CHECK enum status talk_create(const struct exec_config *config,
                                    const struct exec_topology *topology, bool adapts,
                                    uint32_t *tags);
+/* Likewise, when the step program is there: all of them run the same exchanges in the same order. */
+MUST_CHECK enum status talk_verify(const struct program *program,
+                                   const struct exec_config *config, uint32_t tag);
 /* Runs an op between ranks; call->scratch has talk_scratch bytes. */
 MUST_CHECK enum status lane_talk(struct lane *lane, const struct kernel_call *call);
 

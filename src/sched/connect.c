@@ -11,7 +11,8 @@
  *            of each counter that B waits for: the task W itself, full(W), and done(W) of all members;
  *            of what the member itself did before: full of that
  *
- * A step is unrolled twice. Step 0 gives the waits within a step, step 1 those for the step before.
+ * A step is unrolled: step 0 gives the waits within a step. After it comes once another shard, whose uses of
+ * parameters in partitions wait for those before, and once step 1, for waits for the step before.
  *
  * Cost: n^2 pairs of tasks and n sets of 2n bits: about 600 tasks, 10 ms.
  */
@@ -32,6 +33,16 @@ static bool is_lane(const struct task *task)
     return task->place != PLACE_NET && task->place != PLACE_SERVER;
 }
 
+/* Does it give a bucket's room in the window of gradients back? Lanes wait for that. */
+static bool gives_room(const struct task *task)
+{
+    for (int i = 0; i < task->n_accesses; i++) {
+        if (task->accesses[i].memory == MEMORY_ROOM && task->accesses[i].is_write)
+            return true;
+    }
+    return false;
+}
+
 /* Does somebody count how often it is done? Computations are counted by the task that follows them, sums
  * that are kept by the norm. */
 static bool can_signal(const struct task *task)
@@ -48,8 +59,8 @@ static bool can_signal(const struct task *task)
 
     if (task->place == PLACE_SERVER)
         return true;
-    return !(uncounted >> task->kind & 1) && !is_kept_sum && !is_kept_reduce &&
-           !task->is_on_demand;
+    return !(uncounted >> task->kind & 1) && !task->is_on_demand &&
+           (gives_room(task) || (!is_kept_sum && !is_kept_reduce));
 }
 
 static enum status add_wait(struct connecting *c, int task, struct wait wait)
@@ -80,21 +91,24 @@ static enum status add_wait(struct connecting *c, int task, struct wait wait)
 /* Lanes count an accumulation at the end of their last shard: what a shard runs in the same step cannot
  * wait for it. */
 static bool is_too_late(const struct task *counted, const struct task *waiting,
-                        bool is_last_step)
+                        enum unrolled unrolled)
 {
-    return counted->kind == TASK_ACCUMULATE && waiting->place == PLACE_LANE && !is_last_step;
+    return counted->kind == TASK_ACCUMULATE && waiting->place == PLACE_LANE &&
+           unrolled != LAST_STEP;
 }
 
 /* The first task that is counted, from `from` on, after which all members have done `from`. */
-static int signal_after(const struct connecting *c, int from, int waiting, bool is_last_step)
+static int signal_after(const struct connecting *c, int from, int waiting,
+                        enum unrolled unrolled)
 {
     const struct program *program = c->program;
-    const int end = is_last_step ? program->n_tasks : waiting;
+    const int end = unrolled != SAME ? program->n_tasks : waiting;
 
     for (int s = from; s < end; s++) {
         const struct task *task = &program->tasks[s];
-        if (!can_signal(task) || is_lane(task) != is_lane(&program->tasks[from]) ||
-            is_too_late(task, &program->tasks[waiting], is_last_step))
+        if (!can_signal(task) || (task->by_use && !program->tasks[from].by_use) ||
+            is_lane(task) != is_lane(&program->tasks[from]) ||
+            is_too_late(task, &program->tasks[waiting], unrolled))
             continue;
         if (s == from || order_is_done(&c->order, from, s))
             return s;
@@ -103,18 +117,19 @@ static int signal_after(const struct connecting *c, int from, int waiting, bool 
 }
 
 /* Task b of the step that runs must come after task a, of this step or the last. */
-static enum status put_after(struct connecting *c, int a, int b, bool is_last_step,
+static enum status put_after(struct connecting *c, int a, int b, enum unrolled unrolled,
                              bool is_local)
 {
     const struct program *program = c->program;
-    const bool may_miss = !is_last_step && !is_local && program->tasks[a].is_of_workers;
+    const bool may_miss = unrolled == SAME && !is_local && program->tasks[a].is_of_workers;
     struct wait wait = { .task = a,
-                         .is_last_step = is_last_step,
+                         .is_last_step = unrolled == LAST_STEP,
+                         .is_last_use = unrolled == LAST_USE,
                          .is_local = is_local,
                          .but = may_miss ? program->tasks[b].but : 0 };
 
     if (!is_local)
-        wait.task = signal_after(c, a, b, is_last_step);
+        wait.task = signal_after(c, a, b, unrolled);
     if (wait.task < 0) {
         struct strbuf first, second;
         strbuf_init(&first, 128);
@@ -128,21 +143,22 @@ static enum status put_after(struct connecting *c, int a, int b, bool is_last_st
         strbuf_release(&second);
         return status;
     }
+    wait.by_use = program->tasks[wait.task].by_use && task_is_repeated(&program->tasks[b]);
     TRY(add_wait(c, b, wait));
     order_add_wait(&c->order, program, b, &wait);
     return STATUS_OK;
 }
 
-static enum status connect_task(struct connecting *c, int b, bool is_last_step)
+static enum status connect_task(struct connecting *c, int b, enum unrolled unrolled)
 {
     const struct program *program = c->program;
     enum conflict conflict;
-    int a = is_last_step ? program->n_tasks : b;
+    int a = unrolled != SAME ? program->n_tasks : b;
 
-    order_begin_task(&c->order, program, b, is_last_step);
+    order_begin_task(&c->order, program, b);
     /* From the latest on: what that has waited for is ordered by it. */
-    while ((a = order_next_race(&c->order, program, b, is_last_step, a, &conflict)) >= 0)
-        TRY(put_after(c, a, b, is_last_step,
+    while ((a = order_next_race(&c->order, program, b, a, &conflict)) >= 0)
+        TRY(put_after(c, a, b, unrolled,
                       conflict == CONFLICT_OWN && !is_lane(&program->tasks[b])));
     return STATUS_OK;
 }
@@ -204,6 +220,19 @@ static void need_signal(struct program *program, int task)
         program->tasks[task].signal = 0;
 }
 
+/* An earlier task of the kind for another use of the bucket, whose counter is this task's as well; -1: none. */
+static int counter_of_uses(const struct program *program, int task)
+{
+    const struct task *of = &program->tasks[task];
+
+    for (int t = 0; t < task && of->by_use; t++) {
+        const struct task *other = &program->tasks[t];
+        if (other->by_use && other->kind == of->kind && other->bucket == of->bucket)
+            return t;
+    }
+    return -1;
+}
+
 static enum status number_signals(struct program *program)
 {
     for (int i = 0; i < program->n_waits; i++) {
@@ -216,7 +245,6 @@ static enum status number_signals(struct program *program)
         need_signal(program, program->ready[b]);
         need_signal(program, program->fresh[b]);
         need_signal(program, program->summed[b]);
-        need_signal(program, program->unshard[b]);
     }
     for (int g = 0; g < program->n_gathers; g++) {
         need_signal(program, program->made[g]);
@@ -228,8 +256,12 @@ static enum status number_signals(struct program *program)
     for (int i = 0; i < BARRIERS; i++)
         need_signal(program, program->barrier[i]);
     for (int t = 0; t < program->n_tasks; t++) {
-        if (program->tasks[t].signal >= 0)
-            program->tasks[t].signal = program->n_signals++;
+        struct task *task = &program->tasks[t];
+        const int shared = counter_of_uses(program, t);
+        if (shared >= 0)
+            task->signal = program->tasks[shared].signal;
+        else if (task->signal >= 0)
+            task->signal = program->n_signals++;
     }
     return STATUS_OK;
 }
@@ -242,9 +274,10 @@ enum status program_connect(struct program *program)
     enum status status = order_create(program->n_tasks, &c.order);
     if (status == STATUS_OK)
         status = connect_pulls(&c);
-    for (int step = 0; step < 2; step++) {
+    for (int unrolled = SAME; unrolled < UNROLLED && status == STATUS_OK; unrolled++) {
+        order_begin(&c.order, (enum unrolled)unrolled);
         for (int b = 0; b < program->n_tasks && status == STATUS_OK; b++)
-            status = connect_task(&c, b, step == 1);
+            status = connect_task(&c, b, (enum unrolled)unrolled);
     }
     if (status == STATUS_OK)
         status = connect_sends(&c);

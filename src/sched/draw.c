@@ -27,13 +27,15 @@ static void print_waits(const struct program *program, const struct task *task,
     for (int i = 0; i < task->n_waits; i++) {
         const struct wait *wait = &program->waits[task->first_wait + i];
         strbuf_printf(out,
-                      "%s{\"task\": %d, \"of\": \"%s step\", \"by\": \"%s\", "
+                      "%s{\"task\": %d, \"of\": \"%s\", \"by\": \"%s\", "
                       "\"before\": \"%s\"",
                       i ? ", " : "", wait->task,
-                      wait->is_apart       ? "any"
-                      : wait->earlier      ? "earlier"
-                      : wait->is_last_step ? "last"
-                                           : "this",
+                      wait->is_apart       ? "any step"
+                      : wait->earlier      ? "earlier step"
+                      : wait->is_last_step ? "last step"
+                      : wait->is_last_use  ? "last use"
+                      : wait->by_use       ? "this use"
+                                           : "this step",
                       wait->by_medium  ? "server"
                       : wait->is_local ? "member"
                                        : "members",
@@ -152,6 +154,7 @@ static const char *class_of(const struct task *task)
         [TASK_COLUMNS] = "tp-compute",    [TASK_CLIP] = "tp-compute",
         [TASK_SEND] = "tp-move",          [TASK_RECEIVE] = "tp-move",
         [TASK_TENSOR] = "tp-move",        [TASK_UNSHARD] = "tp-move",
+        [TASK_ANSWER] = "tp-move",        [TASK_RESHARD] = "tp-move",
         [TASK_PUSH] = "tp-move",          [TASK_PULL] = "tp-move",
         [TASK_ALL_GATHER] = "tp-move",    [TASK_ACCUMULATE] = "tp-sum",
         [TASK_REDUCE_SCATTER] = "tp-sum", [TASK_SUM_FACTORS] = "tp-sum",

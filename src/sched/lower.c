@@ -4,11 +4,13 @@
  * Passes over the list of tasks, top to bottom (program_lower):
  *
  *   read         what the graph says of each bucket, of norms and of tables of batch statistics
- *   compute      forward and backward, cut where a bucket or a table is first read or final
- *   unshard      ZeRO-3: parameters in parts come before they are read
- *   sums         gradients of each bucket: the medium by topology; sparse rows, factors, servers
- *   norms        two phases, where a norm must be known before an update
- *   updates      the optimizer on each member's part, then the parts go to all members
+ *   answers      ZeRO-3: partitions of parameters, for the other nodes
+ *   compute      forward and backward, cut where a bucket or a table is first read or final; behind
+ *                each bucket that is final what follows; parameters in partitions come before they
+ *                are read, and go after that
+ *     sums       of its gradients: the medium by topology; sparse rows, factors, servers
+ *     updates    the optimizer on each member's part, then the parts go to all members
+ *   norms        two phases, where a norm must be known before an update; updates come then
  *   losses       to all nodes
  *   host         averages of workers, exchanges with a center on servers, between steps
  *   barriers     meetings outside the data flow of a step
@@ -44,11 +46,6 @@ static bool is_served(const struct lowering *l, int b)
 }
 
 /* Does each node hold its part of the bucket's parameters alone, but while they are read? */
-static bool is_held(const struct lowering *l, int b)
-{
-    return l->config->topology.nodes > 1 && l->facts.buckets[b].is_held;
-}
-
 /* Squares of a bucket's gradient or parameters (index 0), or of its direction (1). */
 static void writes_squares(struct task *task, int index, enum partition by)
 {
@@ -66,18 +63,15 @@ static enum partition partition_of(const struct task *task)
     return task->place == PLACE_NET ? PARTITION_RAIL : PARTITION_BLOCK;
 }
 
-/* Parameters in parts ------------------------------------------------------------------------ */
+/* Parameters in partitions ------------------------------------------------------------------- */
 
-/* Once a use: before forward and before backward. The engine's window says when. */
-static void lower_unshard(struct lowering *l)
+/* A node's partition is there for the others all the step, until it is updated. */
+static void lower_answers(struct lowering *l)
 {
     for (int b = 0; b < l->program->n_buckets; b++) {
-        if (!is_held(l, b))
-            continue;
-        struct task *task = lower_add(l, TASK_UNSHARD, MEDIUM_MESSAGES, PLACE_NET, b);
-        task->note = "as often as it is read";
-        lower_reads_own(task, MEMORY_PARAM, b, PARTITION_RAIL);
-        l->program->unshard[b] = lower_number(l, task);
+        if (lower_is_held(l, b))
+            lower_reads_own(lower_add(l, TASK_ANSWER, MEDIUM_MESSAGES, PLACE_NET, b),
+                            MEMORY_PARAM, b, PARTITION_RAIL);
     }
 }
 
@@ -118,8 +112,10 @@ static void sum_on_lanes(struct lowering *l, int b)
         return;
     }
     keep_sum(l, task, b);
-    if (l->config->releases)
+    if (l->config->releases) {
+        lower_writes_own(task, MEMORY_ROOM, b, PARTITION_BLOCK);
         l->program->summed[b] = lower_number(l, task);
+    }
 }
 
 /* Records of all nodes' shards come here, and lanes proceed as on one machine. */
@@ -160,6 +156,7 @@ static void lower_release(struct lowering *l, int b)
     struct task *task = lower_add(l, TASK_BARRIER, MEDIUM_MESSAGES, PLACE_NET, b);
     task->note = "gradients are sent";
     lower_reads_own(task, MEMORY_SENDS, b, PARTITION_RAIL);
+    lower_writes_own(task, MEMORY_ROOM, b, PARTITION_RAIL);
     l->program->summed[b] = lower_number(l, task);
 }
 
@@ -232,13 +229,13 @@ static void lower_update(struct lowering *l, int b)
  * readers wait for the update itself. */
 static void lower_all_gather(struct lowering *l, int b)
 {
-    if (!l->facts.buckets[b].returns && !is_held(l, b) && !is_served(l, b))
+    if (!l->facts.buckets[b].returns && !lower_is_held(l, b) && !is_served(l, b))
         return;
     struct task *task = add_update_task(l, is_served(l, b) ? TASK_PULL : TASK_ALL_GATHER, b);
 
     if (task->place == PLACE_NET) {
         task->medium = MEDIUM_MESSAGES;
-        if (is_compressed(l, b) || is_held(l, b))
+        if (is_compressed(l, b) || lower_is_held(l, b))
             task->note = "no bytes";
         lower_writes_own(task, MEMORY_PARAM, b, PARTITION_RAIL);
         /* It ends when the sends of gradients are over, too. */
@@ -282,24 +279,25 @@ static void lower_direction(struct lowering *l, int b)
     writes_squares(task, 1, by);
 }
 
-static void lower_sums_and_updates(struct lowering *l)
+/* Updates that need norms come when all buckets are summed. */
+void lower_bucket(struct lowering *l, int b)
 {
-    const int buckets = l->program->n_buckets;
-    const bool gives = l->config->gives, by_norms = uses_norms(l) && !gives;
+    const bool gives = l->config->gives;
 
-    for (int b = 0; b < buckets; b++) {
-        lower_sum(l, b);
-        if (gives || by_norms) {
-            if (!gives && is_on_net(l, b))
-                lower_release(l, b);
-            continue;
-        }
+    lower_sum(l, b);
+    if (!gives && !uses_norms(l)) {
         lower_update(l, b);
         lower_all_gather(l, b);
-        if (is_on_net(l, b))
-            lower_release(l, b);
     }
-    if (!by_norms)
+    if (!gives && is_on_net(l, b))
+        lower_release(l, b);
+}
+
+static void lower_updates_by_norms(struct lowering *l)
+{
+    const int buckets = l->program->n_buckets;
+
+    if (!uses_norms(l) || l->config->gives)
         return;
     l->program->norm = lower_norm(l, 0);
     if (l->facts.rule.clips && l->facts.rule.directs) {
@@ -460,8 +458,10 @@ static void renumber(struct program *program, const int *now)
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         *single[i] = *single[i] < 0 ? -1 : now[*single[i]];
     for (int b = 0; b < program->n_buckets; b++) {
-        int *const of[] = { &program->ready[b], &program->fresh[b], &program->summed[b],
-                            &program->unshard[b], &program->announced[b] };
+        int *const of[] = {
+            &program->ready[b],   &program->fresh[b],   &program->summed[b],
+            &program->unshard[b], &program->is_read[b], &program->announced[b]
+        };
         for (size_t i = 0; i < sizeof of / sizeof *of; i++)
             *of[i] = *of[i] < 0 ? -1 : now[*of[i]];
     }
@@ -533,7 +533,7 @@ static enum status create(const struct graph *graph, struct lowering *l)
     program->norm = program->direction_norm = program->losses = -1;
     for (int b = 0; b < GRAPH_NODE_IN; b++)
         program->ready[b] = program->fresh[b] = program->summed[b] = program->unshard[b] =
-            program->announced[b] = -1;
+            program->is_read[b] = program->announced[b] = -1;
     for (int n = 0; n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
         gathers += node->op->meets;
@@ -542,18 +542,20 @@ static enum status create(const struct graph *graph, struct lowering *l)
             cuts += node->in[i]->maker && node->in[i]->maker->op->meets;
     }
     /* A bucket has a dozen tasks at most, three computations among them; a gather three; a node that is
-     * a task of its own has a computation before it. */
-    l->capacity =
-        20 * program->n_buckets + 4 * gathers + 2 * cuts + BARRIERS + 4 * PIPE_CHUNKS + 16;
+     * a task of its own has a computation before it. A bucket in partitions has three tasks a use, and
+     * cuts two computations. */
+    const int chunks = l->config->pipeline.stages > 0 ? l->config->pipeline.chunks : 1;
+    l->capacity = (20 + 10 * chunks) * program->n_buckets + 4 * gathers + 2 * cuts + BARRIERS +
+                  4 * PIPE_CHUNKS + 16;
     return mem_alloc((size_t)l->capacity, sizeof *program->tasks, &program->tasks);
 }
 
 static enum status lower_step(struct lowering *l)
 {
     TRY(lower_read(l));
-    lower_unshard(l);
+    lower_answers(l);
     lower_lanes(l);
-    lower_sums_and_updates(l);
+    lower_updates_by_norms(l);
     lower_losses(l);
     return STATUS_OK;
 }

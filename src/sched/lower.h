@@ -16,11 +16,14 @@
 struct lower_config {
     struct lower_topology topology;
     struct lower_workers workers;
-    bool compresses;    /* gradients between nodes, but running averages */
-    bool gives;         /* to servers: the graph's push and pull are met by a client */
-    bool is_direct;     /* lanes' partial sums go to servers as they are */
-    bool is_device;     /* the step runs on a device: lanes have no tasks but barriers */
-    bool releases;      /* gradients are given back as soon as they are summed (ZeRO-2) */
+    bool compresses; /* gradients between nodes, but running averages */
+    bool gives;      /* to servers: the graph's push and pull are met by a client */
+    bool is_direct;  /* lanes' partial sums go to servers as they are */
+    bool is_device;  /* the step runs on a device: lanes have no tasks but barriers */
+    bool releases;   /* gradients are given back as soon as they are summed (ZeRO-2) */
+    /* Then bytes of gradients that may be resident at once; 0: all of them, as a lane has several
+     * shards. */
+    size_t window;
     bool has_steps;     /* else there are barriers alone: an executor for evaluations */
     bool clips_samples; /* DP-SGD: a shard's gradients are final together, at its end */
     bool in_arena; /* gradients stay in the lane's arena: buckets are final in their order */

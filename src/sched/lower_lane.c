@@ -5,7 +5,7 @@
  * for all shards, stages of a pipeline exchange parameters that both read. Then the nodes that shards run,
  * in their order, as computations. One ends, and another begins, where a bucket or a table of batch
  * statistics is first touched or is final, and around a node that is a task of its own: one that
- * sends, receives, or exchanges activations.
+ * sends, receives, or exchanges activations. Behind a bucket that is final stands what sums it.
  */
 #include "graph/op.h"
 #include "sched/lowering.h"
@@ -68,6 +68,36 @@ static void touch_buckets(const struct lowering *l, struct task *task, int first
     }
 }
 
+/* Bytes of gradients that nodes [first, end) are the first to write. */
+static size_t bytes_begun(const struct lowering *l, int first, int end)
+{
+    size_t bytes = 0;
+
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        const struct bucket_use *f = &l->uses[b];
+        if (f->first_write >= first && f->first_write < end && !is_record(l, b))
+            bytes += f->bytes;
+    }
+    return bytes;
+}
+
+/* Gradients that nodes [first, end) begin need room in the window: those that were announced first
+ * must be summed, and given back, before. */
+static void take_room(struct lowering *l, struct task *task, int first, int end)
+{
+    size_t bytes = bytes_begun(l, first, end);
+
+    if (bytes == 0 || l->config->window == 0)
+        return;
+    for (int i = l->window_begin; i < l->window_end; i++)
+        bytes += l->uses[l->in_window[i]].bytes;
+    while (bytes > l->config->window && l->window_begin < l->window_end) {
+        const int b = l->in_window[l->window_begin++];
+        lower_reads_all(task, MEMORY_ROOM, b);
+        bytes -= l->uses[b].bytes;
+    }
+}
+
 static void touch_rest(struct lowering *l, struct task *task, int first, int end)
 {
     bool writes_loss = !l->has_computed; /* a rank writes its flags before that */
@@ -113,6 +143,83 @@ static void add_pulls(struct lowering *l, int first, int end, bool is_once)
     }
 }
 
+/* Uses of parameters in partitions ---------------------------------------------------------- */
+
+static bool begins_use(const struct lowering *l, int b, int n)
+{
+    return lower_is_held(l, b) && l->uses[b].phases[lower_phase(l, n)].first == n;
+}
+
+static bool ends_use(const struct lowering *l, int b, int n)
+{
+    return lower_is_held(l, b) && l->uses[b].phases[lower_phase(l, n)].last == n;
+}
+
+static bool ends_any_use(const struct lowering *l, int n)
+{
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        if (ends_use(l, b, n))
+            return true;
+    }
+    return false;
+}
+
+static int add_of_use(struct lowering *l, enum task_kind kind, enum task_medium medium, int b,
+                      int phase)
+{
+    struct task *task = lower_add(l, kind, medium, PLACE_NET, b);
+
+    task->by_use = true;
+    task->segment = phase;
+    task->note = 2 * phase < lower_phases(l) ? "forward" : "backward";
+    lower_writes_own(task, MEMORY_WHOLE, b, PARTITION_RAIL);
+    return lower_number(l, task);
+}
+
+/* What node n is the first to read in its phase comes. */
+static void add_unshards(struct lowering *l, int n)
+{
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        if (!begins_use(l, b, n))
+            continue;
+        const int t = add_of_use(l, TASK_UNSHARD, MEDIUM_MESSAGES, b, lower_phase(l, n));
+        l->program->unshard[b] = l->program->unshard[b] < 0 ? t : l->program->unshard[b];
+    }
+}
+
+static void add_is_read(struct lowering *l, int b, int n)
+{
+    struct task *task = lower_add(l, TASK_BARRIER, MEDIUM_NONE, PLACE_LANE, b);
+
+    task->by_use = true;
+    task->segment = lower_segment(l, graph_node(l->graph, n));
+    task->note = "is read";
+    lower_reads_all(task, MEMORY_WHOLE, b);
+    if (l->program->is_read[b] < 0)
+        l->program->is_read[b] = lower_number(l, task);
+}
+
+/* What node n is the last to read in its phase goes. */
+static void add_reshards(struct lowering *l, int n)
+{
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        if (!ends_use(l, b, n))
+            continue;
+        add_is_read(l, b, n);
+        add_of_use(l, TASK_RESHARD, MEDIUM_NONE, b, lower_phase(l, n));
+    }
+}
+
+/* From the first reader of a phase to the last one a computation may read a bucket. */
+static void read_whole(const struct lowering *l, struct task *task, int n)
+{
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        const struct phase_use *use = &l->uses[b].phases[lower_phase(l, n)];
+        if (lower_is_held(l, b) && use->first >= 0 && use->first <= n && n <= use->last)
+            lower_reads_all(task, MEMORY_WHOLE, b);
+    }
+}
+
 /* Nodes [first, end) as one task. */
 static void add_nodes(struct lowering *l, int first, int end, bool is_once)
 {
@@ -120,13 +227,17 @@ static void add_nodes(struct lowering *l, int first, int end, bool is_once)
     const enum task_kind kind = kind_of(node);
 
     add_pulls(l, first, end, is_once);
+    add_unshards(l, first);
     struct task *task = lower_add(l, kind, medium_of(l, kind), PLACE_LANE, -1);
     task->first_node = first;
     task->end_node = end;
     task->segment = lower_segment(l, node);
     task->is_once = is_once;
     touch_buckets(l, task, first, end);
+    take_room(l, task, first, end);
     touch_rest(l, task, first, end);
+    read_whole(l, task, first);
+    add_reshards(l, end - 1);
 }
 
 /* Once a step ------------------------------------------------------------------------------ */
@@ -201,6 +312,8 @@ static void add_accumulate(struct lowering *l, int b, int segment)
         task->medium = MEDIUM_SERVER;
     }
     l->program->announced[b] = l->program->ready[b] = lower_number(l, task);
+    if (!is_record(l, b))
+        l->in_window[l->window_end++] = b;
 }
 
 /* All shards' tables of a gather: the computations that read them wait for it. */
@@ -230,6 +343,10 @@ static void add_accumulates(struct lowering *l, int n, int segment)
         if (l->uses[b].last == n)
             add_accumulate(l, b, segment);
     }
+    for (int b = 0; b < l->program->n_buckets; b++) {
+        if (l->uses[b].last == n)
+            lower_bucket(l, b);
+    }
 }
 
 static bool is_final_after(const struct lowering *l, int n)
@@ -248,7 +365,8 @@ static bool ends_before(const struct lowering *l, int begin, int n)
 
     for (int b = 0; b < l->program->n_buckets; b++) {
         const struct bucket_use *f = &l->uses[b];
-        if (f->first == n || (f->first_write == n && l->config->releases))
+        if (f->first == n || begins_use(l, b, n) ||
+            (f->first_write == n && l->config->releases))
             return true;
     }
     return kind_of(node) != TASK_COMPUTE || gather_read_by(l, node) >= 0 ||
@@ -282,7 +400,8 @@ static void lower_shards(struct lowering *l)
             begin = -1;
         }
         begin = begin < 0 ? n : begin;
-        if (kind_of(node) != TASK_COMPUTE || l->table_of[n] >= 0 || is_final_after(l, n)) {
+        if (kind_of(node) != TASK_COMPUTE || l->table_of[n] >= 0 || is_final_after(l, n) ||
+            ends_any_use(l, n)) {
             add_nodes(l, begin, n + 1, false);
             begin = -1;
             end_node(l, n);

@@ -32,6 +32,10 @@ static enum status read_buckets(struct lowering *l)
                 l->bucket_of[flats[i]->id] = b;
         }
         l->uses[b].first = l->uses[b].last = l->uses[b].first_write = -1;
+        for (int p = 0; p < 2 * PIPE_CHUNKS; p++)
+            l->uses[b].phases[p] = (struct phase_use){ -1, -1 };
+        if (flats[0])
+            l->uses[b].bytes = (size_t)shape_count(&flats[0]->shape) * sizeof(float);
     }
     return STATUS_OK;
 }
@@ -92,13 +96,23 @@ static void read_loss(struct lowering *l, const struct node *node)
         l->makes_loss[n] = true;
 }
 
+static void read_bucket(struct lowering *l, int b, int n)
+{
+    struct phase_use *use = &l->uses[b].phases[lower_phase(l, n)];
+
+    use->first = use->first < 0 ? n : use->first;
+    use->last = n;
+}
+
 static void read_shard_node(struct lowering *l, const struct node *node, int n)
 {
     for (int i = 0; i < node->n_in; i++) {
         const struct value *in = facts_source(node->in[i]);
         const int b = in->kind == VALUE_PARAM ? bucket_at(l, in) : -1;
-        if (b >= 0)
+        if (b >= 0) {
             touch_bucket(l, b, n);
+            read_bucket(l, b, n);
+        }
     }
     for (int i = 0; i < node->n_out; i++) {
         const int b = bucket_at(l, node->out[i]);
@@ -124,6 +138,28 @@ int lower_segment(const struct lowering *l, const struct node *node)
         return 0;
     const int chunk = node->stage < 0 ? 0 : node->stage / pipeline->stages;
     return node->phase == PHASE_FORWARD ? chunk : 2 * pipeline->chunks - 1 - chunk;
+}
+
+int lower_phase(const struct lowering *l, int n)
+{
+    if (l->config->pipeline.stages > 0)
+        return lower_segment(l, graph_node(l->graph, n));
+    return n >= l->first_backward;
+}
+
+int lower_phases(const struct lowering *l)
+{
+    return l->config->pipeline.stages > 0 ? 2 * l->config->pipeline.chunks : 2;
+}
+
+static int find_backward(const struct lowering *l)
+{
+    int n = 0;
+
+    while (n < graph_node_count(l->graph) && (!lower_is_of_shards(l, graph_node(l->graph, n)) ||
+                                              graph_node(l->graph, n)->phase == PHASE_FORWARD))
+        n++;
+    return n;
 }
 
 /* The last node of a segment that this rank runs; -1: of all. */
@@ -223,6 +259,7 @@ enum status lower_read(struct lowering *l)
     TRY(facts_read(l->graph, &job, &l->facts));
     TRY(read_buckets(l));
     TRY(make_room(l, (size_t)count));
+    l->first_backward = find_backward(l);
     for (int n = 0; n < count; n++) {
         const struct node *node = graph_node(l->graph, n);
         if (node->op->meets)

@@ -9,6 +9,11 @@ bool lower_is_gathered(const struct lowering *l, int b)
     return facts_is_gathered(&l->facts, b);
 }
 
+bool lower_is_held(const struct lowering *l, int b)
+{
+    return l->config->topology.nodes > 1 && l->facts.buckets[b].is_held;
+}
+
 /* Adds a task whose members are all lanes of the node; the caller changes that where it is not so. */
 struct task *lower_add(struct lowering *l, enum task_kind kind, enum task_medium medium,
                        enum task_place place, int bucket)

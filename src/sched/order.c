@@ -2,6 +2,8 @@
 /* order.c - sets of tasks that come before others; connect.c says what they are. */
 #include "sched/order.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 
 static uint64_t *set_of(const struct order *order, uint64_t *sets, int task, int step)
@@ -59,14 +61,22 @@ static bool has_members(const struct task *all, const struct task *task)
     return all->rail < 0 || all->rail == task->rail;
 }
 
-/* A member that has done `a` goes on to `b`, which stands later in program order, or in the next step.
- * Lanes compute in order and synchronize in order. The inter-node thread keeps no order in a step,
- * a server none at all. */
-static bool runs_before(const struct task *a, const struct task *b, bool is_last_step)
+bool task_is_repeated(const struct task *task)
+{
+    return task->by_use || (task->place == PLACE_LANE && !task->is_once && !task->is_on_demand);
+}
+
+/* A member that has done `a` goes on to `b`, which stands later in program order, or comes with the next
+ * shard, or in the next step. Lanes compute in order and synchronize in order; the inter-node thread
+ * keeps no order in a step, but runs one task for one use after the other. A server keeps none at all. */
+static bool runs_before(const struct task *a, const struct task *b, enum unrolled unrolled)
 {
     if (a->is_on_demand || b->is_on_demand || a->place == PLACE_SERVER || !has_members(a, b))
         return false;
-    return is_last_step || (!has_no_order(a) && a->place == b->place);
+    if (unrolled == LAST_USE && (!task_is_repeated(a) || !task_is_repeated(b)))
+        return false;
+    return unrolled == LAST_STEP || (!has_no_order(a) && a->place == b->place) ||
+           (unrolled == LAST_USE && a == b);
 }
 
 static void follow(struct order *order, int task, int step)
@@ -115,10 +125,27 @@ static void follow_all(struct order *order, const struct program *program, int t
     }
 }
 
+/* The step, as sets are numbered, in which a wait of the task is for what was done; -1: none of them. */
+static int step_of_wait(const struct order *order, const struct program *program,
+                        const struct wait *wait)
+{
+    const bool is_back = wait->is_last_use ? order->unrolled == LAST_USE : wait->is_last_step;
+
+    if (order->step == 0)
+        return wait->is_last_step || wait->is_last_use ? -1 : 0;
+    if (wait->is_last_use && !is_back)
+        return -1;
+    if (order->unrolled == LAST_USE && wait->is_last_step)
+        return -1;
+    if (order->unrolled == LAST_USE && !task_is_repeated(&program->tasks[wait->task]))
+        return 0; /* once a step */
+    return is_back ? 0 : 1;
+}
+
 void order_add_wait(struct order *order, const struct program *program, int task,
                     const struct wait *wait)
 {
-    const int step = order->step - (wait->is_last_step ? 1 : 0);
+    const int step = step_of_wait(order, program, wait);
 
     BUG_ON(task != order->task);
     if (step < 0 || !wait_orders(wait))
@@ -132,19 +159,27 @@ void order_add_wait(struct order *order, const struct program *program, int task
         follow_all(order, program, wait->task, step);
 }
 
-void order_begin_task(struct order *order, const struct program *program, int task,
-                      bool is_second_step)
+void order_begin(struct order *order, enum unrolled unrolled)
+{
+    const size_t second = (size_t)order->n_tasks * order->words;
+
+    order->unrolled = unrolled;
+    order->step = unrolled != SAME;
+    memset(order->done + second, 0, second * sizeof *order->done);
+    memset(order->full + second, 0, second * sizeof *order->full);
+}
+
+void order_begin_task(struct order *order, const struct program *program, int task)
 {
     const struct task *begun = &program->tasks[task];
 
     order->task = task;
-    order->step = is_second_step;
-    for (int a = 0; a < program->n_tasks && is_second_step; a++) {
-        if (runs_before(&program->tasks[a], begun, true))
+    for (int a = 0; a < program->n_tasks && order->unrolled != SAME; a++) {
+        if (runs_before(&program->tasks[a], begun, order->unrolled))
             follow(order, a, 0);
     }
     for (int a = 0; a < task; a++) {
-        if (runs_before(&program->tasks[a], begun, false))
+        if (runs_before(&program->tasks[a], begun, SAME))
             follow(order, a, order->step);
     }
     for (int w = 0; w < begun->n_waits; w++)
@@ -186,13 +221,13 @@ static enum conflict access_conflict(const struct task *a, const struct access *
     return is_one || is_same_part ? CONFLICT_OWN : CONFLICT_ALL;
 }
 
-enum conflict task_conflict(const struct task *a, const struct task *b, bool is_last_step)
+enum conflict task_conflict(const struct task *a, const struct task *b, enum unrolled unrolled)
 {
     enum conflict worst = CONFLICT_NONE;
 
     for (int i = 0; i < a->n_accesses; i++) {
         for (int j = 0; j < b->n_accesses; j++) {
-            if (is_last_step && a->accesses[i].memory == MEMORY_LOSS)
+            if (unrolled == LAST_STEP && a->accesses[i].memory == MEMORY_LOSS)
                 continue; /* two steps have two */
             const enum conflict found = access_conflict(a, &a->accesses[i], b, &b->accesses[j]);
             worst = found > worst ? found : worst;
@@ -204,34 +239,48 @@ enum conflict task_conflict(const struct task *a, const struct task *b, bool is_
 /* A task with `but` reads the pushes of those workers alone that have pushed. So it comes after
  * these pushes, and after tasks that the same workers have done before them. */
 static bool follows_most(const struct order *order, const struct program *program,
-                         const struct task *task, int a, bool is_last_step)
+                         const struct task *task, int a)
 {
+    const bool is_back = order->unrolled != SAME;
+
     for (int i = 0; i < task->n_waits; i++) {
         const struct wait *wait = &program->waits[task->first_wait + i];
         if (wait->but == 0)
             continue;
-        if (wait->task == a && !is_last_step)
+        if (wait->task == a && !is_back)
             return true;
         if (program->tasks[a].members == program->tasks[wait->task].members &&
             has(order, set_of(order, order->done, wait->task, order->step), a,
-                order->step - is_last_step))
+                order->step - is_back))
             return true;
     }
     return false;
 }
 
-int order_next_race(const struct order *order, const struct program *program, int b,
-                    bool is_last_step, int end, enum conflict *out)
+/* Of two shards only tasks of uses may be in each other's way: whatever else lanes share, they share once a
+ * step. */
+static bool may_meet(const struct task *a, const struct task *b, enum unrolled unrolled)
+{
+    if (a->is_on_demand || b->is_on_demand)
+        return false;
+    return unrolled != LAST_USE ||
+           (task_is_repeated(a) && task_is_repeated(b) && (a->by_use || b->by_use));
+}
+
+int order_next_race(const struct order *order, const struct program *program, int b, int end,
+                    enum conflict *out)
 {
     const struct task *task = &program->tasks[b];
 
     for (int a = end - 1; a >= 0 && !task->is_on_demand; a--) {
-        *out = task_conflict(&program->tasks[a], task, is_last_step);
-        if (*out == CONFLICT_NONE || program->tasks[a].is_on_demand || order_is_full(order, a))
+        if (!may_meet(&program->tasks[a], task, order->unrolled))
+            continue;
+        *out = task_conflict(&program->tasks[a], task, order->unrolled);
+        if (*out == CONFLICT_NONE || order_is_full(order, a))
             continue;
         if (*out == CONFLICT_OWN && order_was_done(order, a))
             continue;
-        if (follows_most(order, program, task, a, is_last_step))
+        if (follows_most(order, program, task, a))
             continue;
         return a;
     }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* order.h - which tasks of a program are known to be done before another starts. Private to sched/.
  *
- * Tasks are taken in program order: those of step 0, then those of step 1.
+ * Tasks are taken in program order: those of step 0, then those of what follows it: another shard, or
+ * step 1 (order_begin).
  *
- *   order_begin_task(&order, program, b, is_last_step);   what its place alone orders, and its waits
+ *   order_begin_task(&order, program, b);                 what its place alone orders, and its waits
  *   order_is_full(&order, a)                              is task a of step 0 done by all members?
  *   order_add_wait(&order, program, b, &wait)             one wait more
  */
@@ -12,6 +13,10 @@
 
 #include "sched/program.h"
 
+/* A task is looked at with those before it: of its own step, and of its own shard; of the shard before;
+ * of the step before. */
+enum unrolled { SAME, LAST_USE, LAST_STEP, UNROLLED };
+
 enum conflict {
     CONFLICT_NONE,
     CONFLICT_OWN, /* each member must have done the earlier task itself */
@@ -19,8 +24,8 @@ enum conflict {
 };
 
 /* Do two tasks touch the same memory, and one of them writes it? `a` is the earlier one; with
- * is_last_step it is of the step before. */
-enum conflict task_conflict(const struct task *a, const struct task *b, bool is_last_step);
+ * LAST_STEP it is of the step before. */
+enum conflict task_conflict(const struct task *a, const struct task *b, enum unrolled unrolled);
 /* Does a task of the same bucket as `other`, which sends its memory, end after these sends? */
 bool task_needs_sends(const struct task *task, const struct task *other);
 /* Do two tasks, or the members of one, take turns with memory that one of them writes? */
@@ -32,6 +37,7 @@ bool task_pulls_pushed(const struct task *task, const struct task *other);
 
 struct order {
     int n_tasks;
+    enum unrolled unrolled;
     int step, task; /* the task that is looked at */
     size_t words;   /* of a set: 64 tasks each, of two steps */
     uint64_t *done; /* sets of each task of each step */
@@ -40,17 +46,20 @@ struct order {
 
 MUST_CHECK enum status order_create(int n_tasks, struct order *out);
 void order_destroy(struct order *order);
-void order_begin_task(struct order *order, const struct program *program, int task,
-                      bool is_second_step);
+/* What follows step 0 from now on. */
+void order_begin(struct order *order, enum unrolled unrolled);
+void order_begin_task(struct order *order, const struct program *program, int task);
 void order_add_wait(struct order *order, const struct program *program, int task,
                     const struct wait *wait);
+/* Is the task run once a shard, or once a use, so that a shard before has run it as well? */
+bool task_is_repeated(const struct task *task);
 /* Of the task that was begun last: has every member, or the same member, done task a of step 0? */
 bool order_is_full(const struct order *order, int a);
 bool order_was_done(const struct order *order, int a);
 /* Of the tasks before `end`, the latest that task b conflicts with and is not ordered after; -1: none.
  * Task b was begun last. */
-int order_next_race(const struct order *order, const struct program *program, int b,
-                    bool is_last_step, int end, enum conflict *out);
+int order_next_race(const struct order *order, const struct program *program, int b, int end,
+                    enum conflict *out);
 /* Has a member done task `from` when it has done `to`, both of step 0? */
 bool order_is_done(const struct order *order, int from, int to);
 

@@ -33,7 +33,9 @@ const char *task_kind_name(enum task_kind kind)
         [TASK_DIRECTION] = "direction",
         [TASK_UPDATE] = "update",
         [TASK_ALL_GATHER] = "all_gather",
+        [TASK_ANSWER] = "answer",
         [TASK_UNSHARD] = "unshard",
+        [TASK_RESHARD] = "reshard",
         [TASK_PUSH] = "push",
         [TASK_PULL] = "pull",
         [TASK_ALL_REDUCE] = "all_reduce",
@@ -61,9 +63,9 @@ const char *task_place_name(enum task_place place)
 
 const char *memory_name(enum memory_kind kind)
 {
-    static const char *const names[MEMORY_KINDS] = { "param",  "state", "gradient", "sum",
-                                                     "record", "table", "squares",  "sends",
-                                                     "loss",   "clock" };
+    static const char *const names[MEMORY_KINDS] = { "param", "whole",  "state", "gradient",
+                                                     "sum",   "record", "table", "squares",
+                                                     "sends", "room",   "loss",  "clock" };
 
     return names[kind];
 }
@@ -121,7 +123,10 @@ static void print_waits(const struct program *program, const struct task *task,
     for (int i = 0; i < task->n_waits; i++) {
         const struct wait *wait = &program->waits[task->first_wait + i];
         strbuf_printf(out, "%s%s%s%d%s", before, wait->is_apart ? "not during " : "",
-                      wait->is_last_step && wait->earlier == 0 ? "last " : "", wait->task,
+                      wait->is_last_step && wait->earlier == 0 ? "last "
+                      : wait->is_last_use                      ? "last use's "
+                                                               : "",
+                      wait->task,
                       wait->at_end      ? " (own sends, at its end)"
                       : wait->is_local  ? " (own)"
                       : wait->by_medium ? " (by server)"

@@ -37,6 +37,29 @@
  * A task that writes MEMORY_SENDS is done while its sends are still under way. Whoever reads that memory
  * waits for the task to start, and `at_end` for its sends to end.
  *
+ * A wait with `by_medium` needs no counter, as the medium keeps the order itself:
+ *
+ *   TASK_PULL      a server answers when it has what the tasks TASK_PUSH of the last step gave
+ *   TASK_RECEIVE   of a stage's activation: the message comes when the other stage has sent it; what
+ *                  is sent lies in a box, which the lane writes again when its own sends out of it are
+ *                  over (exec/pipe.c). That send is a task of another program, so no program lists
+ *                  the wait; verify_pipe.c finds the other end and goes through the schedules
+ *   TASK_TENSOR    ranks that share a layer have programs of their own. Each takes what the others
+ *                  give in the order in which they give it: a message has the lane's tag, in shared
+ *                  memory blocks are counted (exec/talk*.c). So all must run the same of these tasks
+ *                  in the same order, which verify_tensor.c checks
+ *
+ * Uses. Where nodes hold partitions of a bucket's parameters (ZeRO-3), each phase of a shard that reads
+ * it is a use: forward, backward, in a pipeline those of each chunk. Uses of a bucket come one after the
+ * other, in the order in which lanes come to them; lanes that run several shards come together to those
+ * of each round. A use has tasks `by_use`:
+ *
+ *   unshard -> computations that read the bucket -> barrier of lanes "is read" -> reshard
+ *
+ * The uses of a bucket share a counter, of unshards one and of barriers one. An unshard also waits for
+ * the reshard of the use before. Which use may be requested ahead, and whether partitions stay from one
+ * use to the next, is the engine's choice (exec/hold.h): it delays an unshard, or leaves the freeing out.
+ *
  * Fusion. A task may do the work of several: `does` has a bit for each kind.
  *
  * Threads: a program does not change after lowering; any number of threads may read it.
@@ -69,7 +92,9 @@ enum task_kind {
     TASK_DIRECTION,      /* LAMB: makes Adam's directions of summed gradients */
     TASK_UPDATE,         /* the optimizer, on each member's part */
     TASK_ALL_GATHER,     /* every member has the parts of all */
-    TASK_UNSHARD, /* ZeRO-3: other nodes' parts of parameters, before forward and backward */
+    TASK_ANSWER,  /* ZeRO-3: the own partition of parameters goes to nodes that request it */
+    TASK_UNSHARD, /* the other nodes' partitions come, before forward or backward reads them */
+    TASK_RESHARD, /* and are freed after it */
     TASK_PUSH,    /* sums go to their owners: servers, or nodes that own rows */
     TASK_PULL,    /* updated parameters come from their owners */
     TASK_AVERAGE, /* workers with private parameters take the mean of several workers; a center on
@@ -85,6 +110,7 @@ enum task_place { PLACE_LANE, PLACE_LANE_SYNC, PLACE_NET, PLACE_HOST, PLACE_SERV
 /* What a task touches. Servers: indices are slices, gradients are workers' pushes. */
 enum memory_kind {
     MEMORY_PARAM,    /* bucket: parameters */
+    MEMORY_WHOLE,    /* bucket: other nodes' partitions of its parameters (ZeRO-3) */
     MEMORY_STATE,    /* bucket: the optimizer's state */
     MEMORY_GRADIENT, /* bucket: partial sums of lanes */
     MEMORY_SUM,      /* bucket: the summed gradient, or a direction, where it is kept */
@@ -94,7 +120,9 @@ enum memory_kind {
                         of sparse rows that lanes sum in a job of several nodes; parts are buckets.
                         Servers: index 1 is the scale; parts are slices, and other servers */
     MEMORY_SENDS, /* bucket: messages with partial sums that are under way */
-    MEMORY_LOSS,  /* losses of all shards, flags of all ranks; alternates between two steps */
+    MEMORY_ROOM, /* bucket: its place in the window of gradients (ZeRO-2), given back when it is
+                     summed; who begins another bucket reads those that must be free before */
+    MEMORY_LOSS, /* losses of all shards, flags of all ranks; alternates between two steps */
     MEMORY_CLOCK, /* clocks that workers have ticked */
     MEMORY_KINDS
 };
@@ -126,7 +154,7 @@ struct access {
 };
 
 /* A stage of a pipeline may read and write every bucket in one task. */
-enum { TASK_ACCESSES = 2 * GRAPH_NODE_IN + 2 * GRAPH_IN + 8 };
+enum { TASK_ACCESSES = 3 * GRAPH_NODE_IN + 2 * GRAPH_IN + 8 };
 
 /* TASK_AVERAGE with some workers: from[i] sends its parameters here, to[i] gets those of this worker. */
 struct task_peers {
@@ -150,7 +178,9 @@ struct task {
     int members;              /* that is so many */
     int increment;            /* of the counter, by each */
     int first_node, end_node; /* of the graph: what PLACE_LANE tasks run of it; else 0 */
-    int segment; /* of a pipeline: forward of chunk 0, 1, ..., then backward of the last, ..., 0 */
+    int segment; /* of a pipeline: forward of chunk 0, 1, ..., then backward of the last, ..., 0; of
+                    tasks by_use so without a pipeline, too: 0 forward, 1 backward */
+    bool by_use;             /* once a use of its bucket */
     bool is_once;            /* PLACE_LANE: once a step, before the shards; else once a shard */
     int first_wait, n_waits; /* in program->waits */
     int signal;              /* number of its counter; -1: nobody waits for it */
@@ -167,10 +197,12 @@ struct wait {
     bool is_last_step;
     bool is_local; /* done by this member is enough: no counter is looked at */
     bool at_end;   /* sends under way must be over before the task ends, not before it starts */
-    bool by_medium; /* the medium sees to it: a server answers when it has what was pushed */
-    bool is_apart;  /* the other task is not under way: nothing is said of which is first */
-    int but;        /* so many members may be missing */
-    int earlier;    /* of a wait for the last step: so many steps before that */
+    bool by_use; /* what was done for the same use of a bucket; or, with is_last_use, for the */
+    bool is_last_use; /* use before, by an earlier shard */
+    bool by_medium;   /* the medium sees to it: a server answers when it has what was pushed */
+    bool is_apart;    /* the other task is not under way: nothing is said of which is first */
+    int but;          /* so many members may be missing */
+    int earlier;      /* of a wait for the last step: so many steps before that */
 };
 
 /* Does a wait order all members of two tasks, of this step or the next? */
@@ -218,7 +250,8 @@ struct program {
     int ready[GRAPH_NODE_IN];     /* likewise; records of other nodes are here, too */
     int fresh[GRAPH_NODE_IN];     /* parameters of the step are there for all lanes */
     int summed[GRAPH_NODE_IN];    /* nobody reads the bucket's gradients any more */
-    int unshard[GRAPH_NODE_IN];   /* TASK_UNSHARD */
+    int unshard[GRAPH_NODE_IN];   /* the first TASK_UNSHARD; the others share its counter */
+    int is_read[GRAPH_NODE_IN];   /* likewise: lanes have read it in a use */
     int *made;                /* of each gather: this node's lanes have written its tables */
     int *gathered;            /* of each gather: the tables of all nodes are there */
     int norm, direction_norm; /* squares of gradients, and of directions, are there */

@@ -42,7 +42,8 @@ static struct pass_config draw_passes(struct rng *rng, const struct sched_testin
         strcmp(drawn->strategy, "ps") != 0 && strcmp(drawn->strategy, "zero") != 0 && toss(rng);
     config.recompute = toss(rng);
     config.sync_norm = strcmp(drawn->model, "vgg11_bn") == 0 && toss(rng);
-    config.zero = strcmp(drawn->strategy, "zero") == 0 ? (int)rng_below(rng, 4) : 0;
+    config.zero =
+        strcmp(drawn->strategy, "zero") == 0 || is_pipeline(drawn) ? (int)rng_below(rng, 4) : 0;
     if (is_pipeline(drawn)) {
         config.pipeline =
             (struct pass_pipeline){ .stages = 2, .chunks = 1, .own = (int)rng_below(rng, 2) };
@@ -112,6 +113,7 @@ struct sched_testing sched_testing_draw(struct rng *rng)
     drawn.config.is_direct = drawn.config.gives && toss(rng);
     drawn.config.compresses = passes.zero == 0 && !drawn.config.gives && toss(rng);
     drawn.config.releases = passes.zero >= 2;
+    drawn.config.window = drawn.config.releases && toss(rng) ? 1024 << rng_below(rng, 12) : 0;
     drawn.config.clips_samples = !drawn.config.gives && rng_below(rng, 8) == 0;
     return drawn;
 }

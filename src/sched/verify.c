@@ -8,7 +8,8 @@
  *                  have a vertex each; what lanes count, they count with the last one. Stages of a
  *                  pipeline take turns between shards: there an edge from a task's first shard to
  *                  its last one is all
- *   lanes.sync     in program order, and surely after the lane's computations: earlier is luck
+ *   lanes.sync     in program order; right before a computation that waits for one, else surely after
+ *                  the lane's computations: earlier is luck
  *   net            as waits have it; a task that exchanges messages is one vertex for all nodes, as
  *                  it ends nowhere before it has begun everywhere
  *   server         as waits have it
@@ -39,17 +40,20 @@ static enum status fail_pair(const struct task *a, const struct task *b, const c
 
 /* Races ------------------------------------------------------------------------------------ */
 
-static enum status check_order(const struct order *order, const struct program *program, int b,
-                               bool is_last_step)
+static enum status check_order(const struct order *order, const struct program *program, int b)
 {
-    const int a = order_next_race(order, program, b, is_last_step,
-                                  is_last_step ? program->n_tasks : b, &(enum conflict){ 0 });
+    static const char *const texts[UNROLLED] = {
+        [SAME] = "a race: %s is not ordered before %s",
+        [LAST_USE] = "a race: %s of a shard is not ordered before %s of the next",
+        [LAST_STEP] = "a race: %s of a step is not ordered before %s of the next",
+    };
+    const int a =
+        order_next_race(order, program, b, order->unrolled != SAME ? program->n_tasks : b,
+                        &(enum conflict){ 0 });
 
     if (a < 0)
         return STATUS_OK;
-    return fail_pair(&program->tasks[a], &program->tasks[b],
-                     is_last_step ? "a race: %s of a step is not ordered before %s of the next"
-                                  : "a race: %s is not ordered before %s");
+    return fail_pair(&program->tasks[a], &program->tasks[b], texts[order->unrolled]);
 }
 
 static bool has_wait(const struct program *program, const struct task *task, int a, bool at_end)
@@ -100,6 +104,21 @@ static enum status check_turns(const struct program *program, int b)
     return STATUS_OK;
 }
 
+/* Only what runs once a shard can wait for a use: others would not know which. */
+static enum status check_uses(const struct program *program, int b)
+{
+    const struct task *task = &program->tasks[b];
+
+    for (int i = 0; i < task->n_waits; i++) {
+        const struct wait *wait = &program->waits[task->first_wait + i];
+        const struct task *awaited = &program->tasks[wait->task];
+        if (awaited->by_use && (!wait->by_use || !task_is_repeated(task)))
+            return fail_pair(task, awaited,
+                             "a race: %s may count another use of %s as its own");
+    }
+    return STATUS_OK;
+}
+
 /* Sends under way end before a task does that uses their memory; servers answer when they have been given. */
 static enum status check_media(const struct program *program, int b)
 {
@@ -121,13 +140,16 @@ enum status program_verify(const struct program *program)
     struct order order;
     enum status status = order_create(program->n_tasks, &order);
 
-    for (int step = 0; step < 2; step++) {
+    for (int unrolled = SAME; unrolled < UNROLLED && status == STATUS_OK; unrolled++) {
+        order_begin(&order, (enum unrolled)unrolled);
         for (int b = 0; b < program->n_tasks && status == STATUS_OK; b++) {
-            order_begin_task(&order, program, b, step == 1);
-            status = check_order(&order, program, b, step == 1);
-            if (status == STATUS_OK && step == 0)
+            order_begin_task(&order, program, b);
+            status = check_order(&order, program, b);
+            if (status == STATUS_OK)
+                status = check_uses(program, b);
+            if (status == STATUS_OK && unrolled == SAME)
                 status = check_media(program, b);
-            if (status == STATUS_OK && step == 0)
+            if (status == STATUS_OK && unrolled == SAME)
                 status = check_turns(program, b);
         }
     }
@@ -147,7 +169,8 @@ static bool is_same_exchange(const struct task *a, const struct task *b)
     const char *x = a->note ? a->note : "", *y = b->note ? b->note : "";
 
     return is_exchange(a) && is_exchange(b) && a->does == b->does && a->bucket == b->bucket &&
-           a->gather == b->gather && a->rail == b->rail && strcmp(x, y) == 0;
+           a->gather == b->gather && a->rail == b->rail && a->segment == b->segment &&
+           strcmp(x, y) == 0;
 }
 
 /* The task of `program` that meets `task` of another node; -1: none. */
@@ -193,7 +216,7 @@ struct search {
 
 static bool is_of_shards(const struct task *task)
 {
-    return task->place == PLACE_LANE && !task->is_once;
+    return task->by_use || (task->place == PLACE_LANE && !task->is_once);
 }
 
 static int begin_of(const struct search *s, int p, int t)
@@ -228,11 +251,56 @@ static void add_edge(struct search *s, int from, int to)
     s->n_edges++;
 }
 
+/* The last task of lanes.sync that a computation waits for in its own step; -1: none. */
+static int last_awaited_sync(const struct program *program, const struct task *task)
+{
+    int last = -1;
+
+    for (int i = 0; i < task->n_waits && task->place == PLACE_LANE; i++) {
+        const struct wait *wait = &program->waits[task->first_wait + i];
+        const bool is_sync = program->tasks[wait->task].place == PLACE_LANE_SYNC;
+        if (is_sync && !wait->is_last_step && wait->task > last)
+            last = wait->task;
+    }
+    return last;
+}
+
+/* The next task of lanes.sync from t on; or the program's end. */
+static int next_sync(const struct program *program, int t)
+{
+    while (t < program->n_tasks && program->tasks[t].place != PLACE_LANE_SYNC)
+        t++;
+    return t;
+}
+
+/* A lane that comes to a computation which waits for such a task runs all up to that one first. */
+static void add_sync_edges(struct search *s, int p, int last_lane)
+{
+    const struct program *program = s->programs[p];
+    int sync = next_sync(program, 0), lane = -1, last = -1;
+
+    for (int t = 0; t <= program->n_tasks; t++) {
+        const bool is_end = t == program->n_tasks;
+        const int end = is_end ? t - 1 : last_awaited_sync(program, &program->tasks[t]);
+        for (; sync < program->n_tasks && sync <= end; sync = next_sync(program, sync + 1)) {
+            if (last >= 0)
+                add_edge(s, end_of(s, p, last), begin_of(s, p, sync));
+            if (lane >= 0)
+                add_edge(s, begin_of(s, p, lane), begin_of(s, p, sync));
+            if (is_end && last_lane >= 0)
+                add_edge(s, end_of(s, p, last_lane), begin_of(s, p, sync));
+            last = sync;
+        }
+        if (!is_end && program->tasks[t].place == PLACE_LANE && !program->tasks[t].is_on_demand)
+            lane = t;
+    }
+}
+
 static void add_lane_edges(struct search *s, int p)
 {
     const struct program *program = s->programs[p];
     const bool is_twice = s->shards > 1, takes_turns = program->n_segments > 1;
-    int last_lane = -1, first_of_shards = -1, last_of_shards = -1, last_sync = -1;
+    int last_lane = -1, first_of_shards = -1, last_of_shards = -1;
 
     for (int t = 0; t < program->n_tasks; t++) {
         const struct task *task = &program->tasks[t];
@@ -253,13 +321,41 @@ static void add_lane_edges(struct search *s, int p)
     }
     if (first_of_shards >= 0 && !takes_turns)
         add_edge(s, begin_of(s, p, last_lane), begin_of(s, p, first_of_shards) + 1);
+    add_sync_edges(s, p, last_lane);
+}
+
+/* A use waits for what is done for it, or for the use before. A pipeline's uses take turns as its schedule
+ * says, one after the other. */
+static void add_use_edges(struct search *s, int p, int t, const struct wait *wait)
+{
+    const bool is_twice = s->shards > 1, takes_turns = s->programs[p]->n_segments > 1;
+    const int from = begin_of(s, p, wait->task), to = begin_of(s, p, t);
+
+    if (!wait->is_last_use) {
+        add_edge(s, from, to);
+        add_edge(s, end_of(s, p, wait->task), end_of(s, p, t));
+    } else if (is_twice && !takes_turns) {
+        add_edge(s, from, to + 1);
+    }
+}
+
+/* A task of uses runs for the first shard before it does for the last. What an unshard requests another node
+ * gives as soon as it answers. */
+static void add_unshard_edges(struct search *s, int p)
+{
+    const struct program *program = s->programs[p];
+
     for (int t = 0; t < program->n_tasks; t++) {
-        if (program->tasks[t].place != PLACE_LANE_SYNC)
+        const struct task *task = &program->tasks[t];
+        if (task->place != PLACE_NET || !task->by_use)
             continue;
-        const int before = last_sync >= 0 ? last_sync : last_lane;
-        if (before >= 0)
-            add_edge(s, end_of(s, p, before), begin_of(s, p, t));
-        last_sync = t;
+        if (s->shards > 1)
+            add_edge(s, begin_of(s, p, t), begin_of(s, p, t) + 1);
+        for (int a = 0; a < program->n_tasks && task->kind == TASK_UNSHARD; a++) {
+            if (program->tasks[a].kind == TASK_ANSWER &&
+                program->tasks[a].bucket == task->bucket)
+                add_edge(s, begin_of(s, p, a), begin_of(s, p, t));
+        }
     }
 }
 
@@ -269,10 +365,13 @@ static void add_edges(struct search *s)
     for (int p = 0; p < s->n; p++) {
         const struct program *program = s->programs[p];
         add_lane_edges(s, p);
+        add_unshard_edges(s, p);
         for (int t = 0; t < program->n_tasks; t++) {
             for (int i = 0; i < program->tasks[t].n_waits; i++) {
                 const struct wait *wait = &program->waits[program->tasks[t].first_wait + i];
-                if (!wait->is_last_step && !wait->by_medium && !wait->is_apart)
+                if (wait->by_use)
+                    add_use_edges(s, p, t, wait);
+                else if (!wait->is_last_step && !wait->by_medium && !wait->is_apart)
                     add_edge(s, end_of(s, p, wait->task), begin_of(s, p, t));
             }
         }

@@ -39,4 +39,17 @@ MUST_CHECK enum status pipe_verify_actions(const struct graph *graph,
                                            const struct pipe_config *config,
                                            const struct pipe_action *actions);
 
+/* What a rank does with those that share its layers, in program order: TASK_TENSOR tasks. */
+struct tensor_exchange {
+    char name[64]; /* "tp_sum h0.attention.sum" */
+};
+/* Fills out[program->n_tasks]; returns how many there are. */
+int tensor_list(const struct program *program, const struct graph *graph,
+                struct tensor_exchange *out);
+/* This rank's exchanges and those of rank `rank`: each waits for the other in all of them, so they must be
+ * the same in the same order. */
+MUST_CHECK enum status tensor_verify(const struct tensor_exchange *own, int n_own,
+                                     const struct tensor_exchange *theirs, int n_theirs,
+                                     int rank);
+
 #endif /* SCHED_VERIFY_H */

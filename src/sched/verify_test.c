@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* verify_test.c - the verifier finds every race that a broken program has, and no other; and deadlocks.
  *
- * Races are judged by a second way, too: every member of every task, in two steps, is an event, and the
- * events before each are listed one by one.
+ * Races are judged by a second way, too: every member of every task is an event, in two steps, of the first
+ * of them in two shards where parameters are in partitions; and the events before each are listed one by
+ * one.
  */
 #include "sched/verify.h"
 
@@ -23,18 +24,54 @@ struct events {
     const struct program *program;
     int lanes, rails, members; /* of a task at most */
     int count;
+    bool has_uses;
     size_t words;
     uint64_t *before; /* of each event: those that surely are over when it begins */
 };
 
-static int event_of(const struct events *e, int step, int task, int member)
+/* When a task runs: in the first step, with a second shard of it, in the next step. */
+enum time { FIRST, AGAIN, NEXT, TIMES };
+
+static int event_of(const struct events *e, enum time time, int task, int member)
 {
-    return (step * e->program->n_tasks + task) * e->members + member;
+    return ((int)time * e->program->n_tasks + task) * e->members + member;
 }
 
 static bool is_net(const struct task *task)
 {
     return task->place == PLACE_NET;
+}
+
+static bool is_repeated(const struct task *task)
+{
+    return task->by_use || (task->place == PLACE_LANE && !task->is_once);
+}
+
+/* Uses of parameters in partitions, by more than one shard? Lanes that wait for others within a shard, for
+ * tables or for room, have one alone. */
+static bool has_uses(const struct program *program)
+{
+    bool has = false, waits = program->n_gathers > 0;
+
+    for (int t = 0; t < program->n_tasks; t++) {
+        const struct task *task = &program->tasks[t];
+        has |= task->by_use;
+        for (int i = 0; i < task->n_accesses; i++)
+            waits |= task->accesses[i].memory == MEMORY_ROOM && !task->accesses[i].is_write;
+    }
+    return has && !waits;
+}
+
+/* Does the task run then? */
+static bool has_time(const struct events *e, int task, enum time time)
+{
+    return time != AGAIN || (e->has_uses && is_repeated(&e->program->tasks[task]));
+}
+
+/* The last time in the first step that a task runs. */
+static enum time last_of(const struct events *e, int task)
+{
+    return has_time(e, task, AGAIN) ? AGAIN : FIRST;
 }
 
 static bool runs(const struct events *e, int task, int member)
@@ -65,36 +102,81 @@ static bool is_before(const struct events *e, int earlier, int event)
     return e->before[(size_t)event * e->words + (size_t)earlier / 64] >> earlier % 64 & 1;
 }
 
-static void follow_place(struct events *e, int step, int task, int member)
+/* Does a member that runs `other` at `from` go on to `task` at `time`? */
+static bool goes_on(const struct events *e, int other, enum time from, int task, enum time time)
 {
-    const struct program *program = e->program;
-    const struct task *t = &program->tasks[task];
+    const struct task *o = &e->program->tasks[other], *t = &e->program->tasks[task];
 
-    if (t->place == PLACE_SERVER)
-        return;
-    for (int other = program->n_tasks - 1; other >= 0;
-         other--) { /* the latest brings the others */
-        const struct task *o = &program->tasks[other];
-        if (!runs(e, other, member) || is_net(o) != is_net(t))
-            continue;
-        if (other < task && !is_net(t) && o->place == t->place)
-            come_after(e, event_of(e, step, task, member), event_of(e, step, other, member));
-        if (step == 1)
-            come_after(e, event_of(e, 1, task, member), event_of(e, 0, other, member));
+    if (t->place == PLACE_SERVER) /* in any order */
+        return false;
+    if (!has_time(e, other, from) || is_net(o) != is_net(t))
+        return false;
+    if (time == NEXT && from != NEXT)
+        return true;
+    if (is_net(t)) /* one use after the other */
+        return other == task && from < time;
+    if (o->place != t->place)
+        return false;
+    return from == time ? other < task : from < time && is_repeated(t) && is_repeated(o);
+}
+
+static void follow_place(struct events *e, enum time time, int task, int member)
+{
+    for (int from = (int)time; from >= 0; from--) {
+        for (int other = e->program->n_tasks - 1; other >= 0; other--) {
+            if (runs(e, other, member) && goes_on(e, other, (enum time)from, task, time))
+                come_after(e, event_of(e, time, task, member),
+                           event_of(e, (enum time)from, other, member));
+        }
     }
 }
 
-static void follow_waits(struct events *e, int step, int task, int member)
+/* When what a wait is for was done; -1: it is for nothing then. */
+static int time_of_wait(const struct events *e, const struct wait *wait, enum time time)
+{
+    if (wait->is_last_use)
+        return time == AGAIN ? FIRST : -1;
+    if (wait->is_last_step)
+        return time == NEXT ? (int)last_of(e, wait->task) : -1;
+    if (time == AGAIN && !has_time(e, wait->task, AGAIN))
+        return FIRST;
+    return (int)time;
+}
+
+static void follow_waits(struct events *e, enum time time, int task, int member)
 {
     const struct task *t = &e->program->tasks[task];
 
     for (int i = 0; i < t->n_waits; i++) {
         const struct wait *wait = &e->program->waits[t->first_wait + i];
-        const int from = step - (wait->is_last_step ? 1 : 0);
+        int from = time_of_wait(e, wait, time);
+        if (from == FIRST && time == FIRST && !is_repeated(t))
+            from = last_of(e, wait->task);
         for (int m = 0; m < e->members && from >= 0 && wait_orders(wait); m++) {
             if (runs(e, wait->task, m) && (!wait->is_local || m == member))
-                come_after(e, event_of(e, step, task, member),
-                           event_of(e, from, wait->task, m));
+                come_after(e, event_of(e, time, task, member),
+                           event_of(e, (enum time)from, wait->task, m));
+        }
+    }
+}
+
+/* In an order in which each has those before it: shards, another one of each, the rest of the step, the
+ * next step. */
+static void add_events(struct events *e, int phase)
+{
+    static const enum time times[] = { FIRST, AGAIN, FIRST, NEXT };
+    const enum time time = times[phase];
+
+    for (int t = 0; t < e->program->n_tasks; t++) {
+        const bool is_of_shards = e->program->tasks[t].place == PLACE_LANE ||
+                                  e->program->tasks[t].by_use || !e->has_uses;
+        if (!has_time(e, t, time) || (time == FIRST && is_of_shards != (phase == 0)))
+            continue;
+        for (int m = 0; m < e->members; m++) {
+            if (!runs(e, t, m))
+                continue;
+            follow_place(e, time, t, m);
+            follow_waits(e, time, t, m);
         }
     }
 }
@@ -104,22 +186,15 @@ static struct events list_events(const struct program *program,
 {
     struct events e = { .program = program,
                         .lanes = topology->lanes * topology->node_ranks,
-                        .rails = topology->rails };
+                        .rails = topology->rails,
+                        .has_uses = has_uses(program) };
 
     e.members = e.lanes > e.rails ? e.lanes : e.rails;
-    e.count = 2 * program->n_tasks * e.members;
+    e.count = TIMES * program->n_tasks * e.members;
     e.words = (size_t)e.count / 64 + 1;
     CHECK_OK(mem_alloc((size_t)e.count * e.words, sizeof *e.before, &e.before));
-    for (int step = 0; step < 2; step++) {
-        for (int t = 0; t < program->n_tasks; t++) {
-            for (int m = 0; m < e.members; m++) {
-                if (!runs(&e, t, m))
-                    continue;
-                follow_place(&e, step, t, m);
-                follow_waits(&e, step, t, m);
-            }
-        }
-    }
+    for (int phase = 0; phase < 4; phase++)
+        add_events(&e, phase);
     return e;
 }
 
@@ -137,16 +212,17 @@ static bool overlaps(const struct task *a, int member, const struct access *x,
     return !is_one_cut || member == other;
 }
 
-static bool is_race(const struct events *e, int step, int a, int member, int b, int other)
+static bool is_race(const struct events *e, enum time time, int a, int member, int b, int other)
 {
     const struct task *first = &e->program->tasks[a], *second = &e->program->tasks[b];
+    const enum time from = time == NEXT ? last_of(e, a) : FIRST;
 
     for (int i = 0; i < first->n_accesses; i++) {
-        const bool is_of_one_step = first->accesses[i].memory == MEMORY_LOSS && step == 1;
+        const bool is_of_one_step = first->accesses[i].memory == MEMORY_LOSS && time == NEXT;
         for (int j = 0; j < second->n_accesses && !is_of_one_step; j++) {
             if (overlaps(first, member, &first->accesses[i], second, other,
                          &second->accesses[j]))
-                return !is_before(e, event_of(e, 0, a, member), event_of(e, step, b, other));
+                return !is_before(e, event_of(e, from, a, member), event_of(e, time, b, other));
         }
     }
     return false;
@@ -164,22 +240,36 @@ static bool touch_one_memory(const struct task *a, const struct task *b)
     return false;
 }
 
+/* May two tasks race, of which the second runs at `time`? Those of two shards only by uses. */
+static bool may_race(const struct events *e, int a, int b, enum time time)
+{
+    const struct task *first = &e->program->tasks[a], *second = &e->program->tasks[b];
+
+    if (time == AGAIN && (!has_time(e, a, AGAIN) || !has_time(e, b, AGAIN) ||
+                          !(first->by_use || second->by_use)))
+        return false;
+    return touch_one_memory(first, second);
+}
+
 /* Says which two tasks, if there are some. */
 static bool has_race(const struct events *e, char text[200])
 {
     const int n = e->program->n_tasks;
 
-    for (int step = 0; step < 2; step++) {
+    for (int time = FIRST; time < TIMES; time++) {
         for (int b = 0; b < n; b++) {
-            for (int a = 0; a < (step == 0 ? b : n); a++) {
-                if (!touch_one_memory(&e->program->tasks[a], &e->program->tasks[b]))
+            for (int a = 0; a < (time == FIRST ? b : n); a++) {
+                if (!may_race(e, a, b, (enum time)time))
                     continue;
                 for (int m = 0; m < e->members * e->members; m++) {
                     const int member = m % e->members, other = m / e->members;
                     if (runs(e, a, member) && runs(e, b, other) &&
-                        is_race(e, step, a, member, b, other)) {
+                        is_race(e, (enum time)time, a, member, b, other)) {
                         snprintf(text, 200, "%d of member %d and %d of member %d%s", a, member,
-                                 b, other, step ? " in the next step" : "");
+                                 b, other,
+                                 time == NEXT    ? " in the next step"
+                                 : time == AGAIN ? " of the next shard"
+                                                 : "");
                         return true;
                     }
                 }
@@ -200,8 +290,9 @@ static void test_a_lowered_program_has_no_race(struct rng *rng)
     sched_testing_print(&drawn, text, sizeof text);
     CHECK_OK(program_lower(drawn.graph, &drawn.config, &program));
     CHECK_OK(program_verify(program));
-    CHECK_OK(program_verify_nodes((const struct program *const[]){ program, program }, 2,
-                                  program->n_gathers ? 1 : 3));
+    const int shards = program->n_gathers || drawn.config.window ? 1 : 3;
+    CHECK_OK(
+        program_verify_nodes((const struct program *const[]){ program, program }, 2, shards));
     struct events e = list_events(program, &drawn.config.topology);
     if (has_race(&e, race))
         test_fail(__FILE__, __LINE__, "%s: a race: %s", text, race);
@@ -462,9 +553,9 @@ static void test_a_lane_that_waits_for_its_own_end_waits_for_ever(void)
           .gather = -1,
           .rail = -1 },
     };
-    struct wait wait = { .task = 0 };
+    struct wait waits[2] = { { .task = 0 }, { .task = 1 } };
     struct program program = {
-        .n_tasks = 3, .n_waits = 1, .n_segments = 1, .tasks = tasks, .waits = &wait
+        .n_tasks = 3, .n_waits = 1, .n_segments = 1, .tasks = tasks, .waits = waits
     };
     const struct program *const nodes[] = { &program };
 
@@ -474,9 +565,68 @@ static void test_a_lane_that_waits_for_its_own_end_waits_for_ever(void)
     CHECK_OK(program_verify_nodes(nodes, 1, 1));
     CHECK_STATUS(STATUS_MISMATCH, program_verify_nodes(nodes, 1, 2));
     CHECK_MESSAGE("a deadlock: ");
-    wait.task = 2;
+    waits[0].task = 2; /* which it does before it goes on */
+    CHECK_OK(program_verify_nodes(nodes, 1, 1));
+    tasks[2].first_wait = 1; /* but not if that needs the computation */
+    tasks[2].n_waits = 1;
+    program.n_waits = 2;
     CHECK_STATUS(STATUS_MISMATCH, program_verify_nodes(nodes, 1, 1));
     CHECK_MESSAGE("update bucket 0");
+}
+
+/* A task of a step that waits for one of uses takes the first use of a step for all. */
+static void test_a_step_cannot_wait_for_one_use(void)
+{
+    const struct lower_config config = {
+        .topology = { .nodes = 2, .node_ranks = 1, .lanes = 1, .rails = 1 }, .has_steps = true
+    };
+    struct pass_config passes = pass_testing_config(2, 0);
+    struct program *program;
+    int use = -1;
+
+    passes.zero = 3;
+    struct graph *graph = pass_testing_graph_with("mlp", "zero", &passes);
+    CHECK_OK(program_lower(graph, &config, &program));
+    CHECK_OK(program_verify(program));
+    for (int t = 0; t < program->n_tasks; t++) {
+        if (program->tasks[t].kind == TASK_BARRIER && program->tasks[t].by_use)
+            use = t;
+    }
+    const struct task *losses = &program->tasks[program->losses];
+    CHECK(use >= 0 && losses->n_waits == 1);
+    program->waits[losses->first_wait].task = use;
+    CHECK_STATUS(STATUS_MISMATCH, program_verify(program));
+    CHECK_MESSAGE("may count another use of");
+    program_destroy(program);
+    graph_destroy(graph);
+}
+
+/* A lane begins a bucket when the one before is summed: if it has a second shard, it never is. */
+static void test_a_window_on_several_shards_waits_for_ever(int nodes)
+{
+    const struct lower_config config = {
+        .topology = { .nodes = nodes, .node_ranks = 2, .lanes = 1, .rails = nodes > 1 ? 2 : 0 },
+        .releases = true,
+        .window = 1,
+        .has_steps = true,
+    };
+    struct graph *graph = pass_testing_graph("mlp", "zero", 4, 0);
+    struct program *program;
+
+    CHECK_OK(program_lower(graph, &config, &program));
+    CHECK_OK(program_verify(program));
+    CHECK_OK(program_verify_nodes((const struct program *const[]){ program }, 1, 1));
+    CHECK_STATUS(STATUS_MISMATCH,
+                 program_verify_nodes((const struct program *const[]){ program }, 1, 2));
+    CHECK_MESSAGE("a deadlock: ");
+    program_destroy(program);
+    graph_destroy(graph);
+}
+
+static void test_windows_on_several_shards_wait_for_ever(void)
+{
+    test_a_window_on_several_shards_waits_for_ever(1);
+    test_a_window_on_several_shards_waits_for_ever(2);
 }
 
 /* Pipelines -------------------------------------------------------------------------------- */
@@ -554,6 +704,43 @@ static void test_schedules_that_wait_for_each_other_are_found(void)
     graph_destroy(graph);
 }
 
+/* Layers that ranks share -------------------------------------------------------------------- */
+
+static int list_exchanges(int index, struct tensor_exchange *out)
+{
+    struct pass_config config = pass_testing_config(1, 0);
+    const struct lower_config lower = { .topology = { .nodes = 1, .node_ranks = 1, .lanes = 1 },
+                                        .has_steps = true };
+    struct program *program;
+
+    config.tensor = (struct pass_tensor){ .count = 2, .index = index };
+    struct graph *graph = pass_testing_graph_with("gpt", "tensor", &config);
+    CHECK_OK(program_lower(graph, &lower, &program));
+    CHECK(program->n_tasks <= 400);
+    const int count = tensor_list(program, graph, out);
+    program_destroy(program);
+    graph_destroy(graph);
+    return count;
+}
+
+static void test_ranks_that_share_layers_exchange_the_same_in_one_order(void)
+{
+    struct tensor_exchange one[400], other[400];
+    const int count = list_exchanges(0, one);
+
+    CHECK(count >= 2);
+    CHECK_INT(count, list_exchanges(1, other));
+    CHECK_OK(tensor_verify(one, count, other, count, 1));
+    CHECK_STATUS(STATUS_MISMATCH, tensor_verify(one, count, other, count - 1, 1));
+    CHECK_MESSAGE(" here and nothing on rank 1");
+    const struct tensor_exchange first = other[0];
+    other[0] = other[1];
+    other[1] = first;
+    CHECK_STATUS(STATUS_MISMATCH, tensor_verify(one, count, other, count, 1));
+    CHECK_MESSAGE("a deadlock: exchange 0 ");
+    CHECK_MESSAGE(first.name);
+}
+
 const struct test tests[] = {
     { .name = "a server's program has no race",
       .property = test_a_servers_program_has_no_race },
@@ -574,11 +761,16 @@ const struct test tests[] = {
       .run = test_an_exchange_that_another_node_has_not_is_named },
     { .name = "a lane that waits for its own end waits for ever",
       .run = test_a_lane_that_waits_for_its_own_end_waits_for_ever },
+    { .name = "a step cannot wait for one use", .run = test_a_step_cannot_wait_for_one_use },
+    { .name = "windows on several shards wait for ever",
+      .run = test_windows_on_several_shards_wait_for_ever },
     { .name = "every schedule of a pipeline can be run",
       .run = test_every_schedule_of_a_pipeline_can_be_run },
     { .name = "a message without another end is named",
       .run = test_a_message_without_another_end_is_named },
     { .name = "schedules that wait for each other are found",
       .run = test_schedules_that_wait_for_each_other_are_found },
+    { .name = "ranks that share layers exchange the same in one order",
+      .run = test_ranks_that_share_layers_exchange_the_same_in_one_order },
     { 0 },
 };

@@ -192,19 +192,23 @@ static void list_items(struct walk *w)
 
 /* Waits -------------------------------------------------------------------------------------- */
 
-/* ZeRO-3 partitions come on request (exec/hold.h), so the program has no waits for them: once the
- * last step has updated a bucket it can be requested, and the first computation that reads it
- * waits. */
-static bool has_parameters(const struct walk *w, const struct task *task, uint32_t step)
+/* Is what a wait is for done? A computation waits for the first use of parameters in partitions; when those
+ * come and go, the engine's window says, which is taken to be wide enough. */
+static bool is_over(const struct walk *w, const struct task *task, const struct wait *wait,
+                    uint32_t step)
 {
-    const struct program *program = w->program;
+    if (wait->by_medium)
+        return true;
+    if (wait->by_use)
+        return task->place == PLACE_NET || w->here[wait->task] > step;
+    return w->done[wait->task] + wait->is_last_step > step;
+}
 
-    if (task->kind == TASK_UNSHARD)
-        return w->done[program->fresh[task->bucket]] >= step;
-    for (int i = 0; i < task->n_accesses && task->place == PLACE_LANE; i++) {
-        const struct access *a = &task->accesses[i];
-        const int unshard = a->memory == MEMORY_PARAM ? program->unshard[a->index] : -1;
-        if (unshard >= 0 && w->here[unshard] <= step)
+/* An inter-node thread ends a step before it begins another. */
+static bool has_begun(const struct walk *w, uint32_t step)
+{
+    for (int i = 0; i < w->n_nets; i++) {
+        if (w->nets[i].step < step)
             return false;
     }
     return true;
@@ -215,11 +219,10 @@ static bool is_ready(const struct walk *w, int t, uint32_t step)
     const struct task *task = &w->program->tasks[t];
 
     for (int i = 0; i < task->n_waits; i++) {
-        const struct wait *wait = &w->program->waits[task->first_wait + i];
-        if (!wait->by_medium && w->done[wait->task] + wait->is_last_step <= step)
+        if (!is_over(w, task, &w->program->waits[task->first_wait + i], step))
             return false;
     }
-    return has_parameters(w, task, step);
+    return task->place != PLACE_NET || has_begun(w, step);
 }
 
 /* The lane ----------------------------------------------------------------------------------- */

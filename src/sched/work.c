@@ -293,19 +293,36 @@ static struct task_work work_of_all_gather(const struct reading *r, const struct
                                .sent = (nodes - 1) / nodes * b->bytes };
 }
 
-/* Forward and backward of each shard of a lane read the parameters. What fits the window stays. */
-static struct task_work work_of_unshard(const struct reading *r, const struct task *task)
+/* Is the task of the first use of its bucket in a step? */
+static bool is_first_use(const struct reading *r, const struct task *task)
 {
-    const double nodes = r->topology->nodes;
-    const double uses = 2 * ceil(r->node_shards / r->lanes);
-    const double stays = fmin(r->config->window / r->total, 1);
-    const double times = uses - (uses - 1) * stays;
-    const double bytes = (nodes - 1) / nodes * r->buckets[task->bucket].bytes;
+    for (const struct task *t = r->program->tasks; t < task; t++) {
+        if (t->kind == task->kind && t->by_use && t->bucket == task->bucket)
+            return false;
+    }
+    return true;
+}
 
-    return (struct task_work){ .messages = to_others(r, 2 * times),
-                               .sent = times * bytes,
-                               .times = times,
-                               .released = times * bytes };
+/* How often the other nodes' partitions come for one phase of a step: forward or backward of each shard of a
+ * lane. What fits the window stays from use to use, so it comes for the first alone. */
+static double times_of_use(const struct reading *r, const struct task *task)
+{
+    const double uses = ceil(r->node_shards / r->lanes);
+    const double stays = fmin(r->config->window / r->total, 1);
+    const bool is_first = is_first_use(r, task);
+
+    return is_first ? uses - (uses - 1) * stays : uses * (1 - stays);
+}
+
+static struct task_work work_of_use(const struct reading *r, const struct task *task)
+{
+    const double nodes = r->topology->nodes, times = times_of_use(r, task);
+    const double bytes = times * (nodes - 1) / nodes * r->buckets[task->bucket].bytes;
+
+    if (task->kind == TASK_RESHARD)
+        return (struct task_work){ .released = bytes };
+    return (
+        struct task_work){ .messages = to_others(r, 2 * times), .sent = bytes, .times = times };
 }
 
 /* An id, its place and a row; a count before them. */
@@ -344,7 +361,8 @@ static struct task_work work_of_net(const struct reading *r, const struct task *
     case TASK_ALL_GATHER:
         return work_of_all_gather(r, task);
     case TASK_UNSHARD:
-        return work_of_unshard(r, task);
+    case TASK_RESHARD:
+        return work_of_use(r, task);
     case TASK_PUSH:
     case TASK_PULL:
         return work_of_rows(r, task);

@@ -17,7 +17,8 @@ struct task_work {
     double read;    /* bytes that other ranks of the node wrote: counted in a job of one node */
     double summed;  /* bytes of partial sums that are added */
     double updated; /* bytes of parameters that the optimizer updates */
-    double times;   /* of TASK_UNSHARD: uses that it is sent for; lanes wait for the first */
+    double
+        times; /* of TASK_UNSHARD: uses that partitions are sent for; lanes wait for the first */
     double released; /* bytes that each lane gives back to the system, and touches again */
 };
 
