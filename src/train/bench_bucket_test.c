@@ -77,12 +77,28 @@ static void check_tasks(const struct trial *trial, const char *const names[BENCH
         CHECK_TEXT(names[op], trial->ops[op].tasks);
 }
 
+/* Nothing is gathered where all read one copy. */
+static void test_one_copy_has_no_all_gather(void)
+{
+    static const char *const one = "shared: reduce_scatter+update";
+    static const char *const names[] = { one, one, one, "" };
+
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        struct trial trial = trial_of(ranks, false, 4096);
+        snprintf(trial.settings.strategy, sizeof trial.settings.strategy, "%s",
+                 ranks == 1 ? "single" : "central");
+        run(&trial);
+        check_tasks(&trial, names);
+        CHECK(trial.ops[UPDATE].steps >= 5 && trial.ops[ALL_GATHER].steps == 0);
+    }
+}
+
 static void test_shared_memory_has_one_task(void)
 {
     static const char *const one = "shared: reduce_scatter+update+all_gather";
     static const char *const names[] = { one, one, one, one };
 
-    for (int ranks = 1; ranks <= 4; ranks++) {
+    for (int ranks = 2; ranks <= 4; ranks++) {
         struct trial trial = trial_of(ranks, false, 4096);
         run(&trial);
         check_tasks(&trial, names);
@@ -215,6 +231,7 @@ static void test_other_strategies_are_refused(void)
 }
 
 const struct test tests[] = {
+    { .name = "one copy has no all_gather", .run = test_one_copy_has_no_all_gather },
     { .name = "shared memory has one task", .run = test_shared_memory_has_one_task },
     { .name = "messages have two", .run = test_messages_have_two },
     { .name = "clipping has a sum and an update",
