@@ -117,7 +117,7 @@ static enum status run_passes(const struct step *step, const struct planner_key 
 
     TRY(strategy_check(strategy, row->choice.dp, *row->split ? row->split : NULL, NULL, NULL,
                        &axes));
-    return job_make_step_graph(job, strategy, &axes, &network,
+    return job_make_step_graph(job, strategy, &axes, (struct axes_place){ 0 }, &network,
                                job->settings.batch / step->w->shards, all, out);
 }
 
@@ -238,7 +238,9 @@ static enum status walk(struct step *step, const struct planner_key *key,
                                            .node_seconds = step->lowered->graph->seconds,
                                            .work = &own,
                                            .cluster = &step->p->plan->machine.cluster,
-                                           .team = step->row->choice.team },
+                                           .team = step->row->choice.team,
+                                           .crowding = step->p->plan->machine.cluster.crowding,
+                                           .link = &step->p->plan->machine.cluster.between },
                     out);
 }
 
