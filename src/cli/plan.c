@@ -199,7 +199,7 @@ static enum status write_page(const struct forecast *plan, const char *path)
             (struct plan_page_point){ plan->points[i].ranks, plan->points[i].data_parallel,
                                       plan->points[i].best, plan->points[i].name };
     for (int64_t i = 0; status == STATUS_OK && i < plan->timeline.n_events; i++) {
-        const struct simulate_event *e = &plan->timeline.events[i];
+        const struct walk_event *e = &plan->timeline.events[i];
         events[i] =
             (struct plan_page_event){ e->begin, e->end, e->shard, e->stage, e->is_backward };
     }

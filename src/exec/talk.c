@@ -19,8 +19,9 @@
 #include "exec/topology.h"
 #include "graph/op.h"
 #include "sched/verify.h"
+#include "sched/work.h"
 
-enum { SHORT_BYTES = 8192, ALIGN = 64 };
+enum { ALIGN = 64 };
 
 /* What goes to, or comes from, each rank; nothing where bytes is 0. */
 struct pieces {
@@ -145,7 +146,7 @@ static bool shares_memory(const struct talk *talk)
 
 static bool is_short(size_t count)
 {
-    return count * sizeof(float) <= SHORT_BYTES;
+    return count * sizeof(float) <= WORK_SHORT_SUM;
 }
 
 static enum status run_sum(const struct talk *talk)
@@ -338,7 +339,7 @@ static size_t floats_of(const struct kernel_tensor *tensor)
 static size_t sum_scratch(const struct kernel_problem *p)
 {
     /* Each rank's summands of a part, or of all if that is short. */
-    return TALK_RANKS * SHORT_BYTES + floats_of(&p->in[0]) + TALK_RANKS * ALIGN;
+    return TALK_RANKS * WORK_SHORT_SUM + floats_of(&p->in[0]) + TALK_RANKS * ALIGN;
 }
 
 static size_t gather_scratch(const struct kernel_problem *p)

@@ -143,28 +143,51 @@ static void read_values(struct reader *reader)
     }
 }
 
+/* Layers are the nodes of forward. Gives how many there are. */
+static int find_layers(const struct reader *reader)
+{
+    const int count = graph_node_count(reader->graph);
+    int n_layers = 0;
+
+    for (int n = 0; n < count; n++)
+        reader->layer_of[n] =
+            graph_node(reader->graph, n)->phase == PHASE_FORWARD ? n_layers++ : -1;
+    for (int n = 0, before = n_layers - 1; n < count; n++) {
+        const struct node *node = graph_node(reader->graph, n);
+        if (node->phase == PHASE_BACKWARD)
+            reader->layer_of[n] = before = layer_differentiated(reader, node, before);
+    }
+    return n_layers;
+}
+
+enum status cost_layers(const struct graph *graph, int *layer_of)
+{
+    const struct reader reader = { .graph = graph, .layer_of = layer_of };
+
+    return find_layers(&reader) > 0
+               ? STATUS_OK
+               : FAIL(STATUS_USAGE, "graph %s has no forward nodes", graph_name(graph));
+}
+
 static void read_nodes(struct reader *reader, const double *seconds)
 {
     struct cost_work *work = reader->work;
-    int before;
 
+    work->n_layers = find_layers(reader);
     for (int n = 0; n < graph_node_count(reader->graph); n++) {
         const struct node *node = graph_node(reader->graph, n);
-        reader->layer_of[n] = -1;
-        if (node->phase != PHASE_FORWARD)
-            continue;
-        reader->layer_of[n] = work->n_layers;
-        work->layers[work->n_layers] =
-            (struct cost_layer){ .name = node->name, .forward = seconds[n] };
-        read_forward(reader, node, work->n_layers++);
+        const int layer = reader->layer_of[n];
+        if (node->phase == PHASE_FORWARD) {
+            work->layers[layer] =
+                (struct cost_layer){ .name = node->name, .forward = seconds[n] };
+            read_forward(reader, node, layer);
+        }
     }
-    before = work->n_layers - 1;
     for (int n = 0; n < graph_node_count(reader->graph); n++) {
         const struct node *node = graph_node(reader->graph, n);
         if (node->phase != PHASE_BACKWARD)
             continue;
-        before = layer_differentiated(reader, node, before);
-        work->layers[before].backward += seconds[n];
+        work->layers[reader->layer_of[n]].backward += seconds[n];
         for (int i = 0; i < node->n_in; i++)
             reader->is_kept[root_of(node->in[i])->id] = true;
     }

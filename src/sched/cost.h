@@ -7,9 +7,9 @@
  * (struct cost_choice). The seconds are measured (exec/profile.h) or guessed from floating-point
  * operations and bytes (cost_guess).
  *
- * A prediction is of a step like those that bench train measures: samples are in place. Formulas
- * are at their functions in cost*.c; steps of ranks that all have the whole model are walked
- * (walk.h). Nothing here measures anything. / */
+ * A prediction is of a step like those that bench train measures: samples are in place. Steps are
+ * walked (walk.h); what is here are formulas, at their functions in cost*.c. Nothing here measures
+ * anything. / */
 #ifndef SCHED_COST_H
 #define SCHED_COST_H
 
@@ -18,7 +18,7 @@
 
 #include "base/status.h"
 #include "graph/graph.h"
-#include "pass/simulate.h"
+#include "pass/schedule.h"
 
 /* Work ----------------------------------------------------------------------------------- */
 
@@ -49,6 +49,8 @@ struct cost_work {
 MUST_CHECK enum status cost_read(const struct graph *graph, const double *node_seconds,
                                  int64_t shards, int n_states, struct cost_work *out);
 void cost_release(struct cost_work *work);
+/* The layer of each node of forward and backward, by its place; -1: none. */
+MUST_CHECK enum status cost_layers(const struct graph *graph, int *layer_of);
 /* Seconds of nodes by their floating-point operations and bytes, for a core of so many of each a
  * second. */
 struct cost_rates {
@@ -96,10 +98,9 @@ double cost_page_seconds(const struct cost_cluster *cluster);
 
 /* Choices -------------------------------------------------------------------------------- */
 
-/* A tensor split: one rank's share of work and parameters, and a shard's exchanges between ranks. */
+/* A tensor split: one rank's share of work and parameters. */
 struct cost_sharing {
-    double forward, backward, params; /* shares */
-    double sums, bytes;               /* exchanges, and what they carry, forward and backward */
+    double forward, backward, params;
 };
 
 struct cost_choice {
@@ -130,13 +131,14 @@ struct cost_estimate {
     double copy; /* and what rank 0 writes checkpoints from, where it does not stream them */
 };
 
-/* A grid of ranks, tp x pp > 1. STATUS_USAGE says why there is no such way, in words for people.
- * events: NULL, or receives the simulation; release it with simulate_release. */
-MUST_CHECK enum status cost_predict_grid(const struct cost_work *work,
-                                         const struct cost_cluster *cluster,
-                                         const struct cost_choice *choice,
-                                         struct cost_estimate *out,
-                                         struct simulate_result *events);
+/* A grid of ranks, tp x pp > 1, by its layers: memory, and roughly what a step takes (walk.h has
+ * predictions). STATUS_USAGE says why there is no such way, in words for people. */
+MUST_CHECK enum status cost_grid(const struct cost_work *work,
+                                 const struct cost_cluster *cluster,
+                                 const struct cost_choice *choice, struct cost_estimate *out);
+
+/* Between ranks of a grid that are `apart` from each other in the job's order. */
+const struct cost_link *cost_link_over(const struct cost_cluster *cluster, int apart);
 
 /* Bytes of a rank where all have the whole model: fills memory and what it consists of. */
 void cost_memory(const struct cost_work *work, const struct cost_cluster *cluster,

@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* cost_grid.c - a step of a grid of ranks (tp x pp > 1), simulated (pass/simulate.h).
+/* cost_grid.c - a grid of ranks (tp x pp > 1) by its layers: memory, and how long a step takes,
+ * roughly.
  *
- * A stage's seconds are those of its layers, as a rank of tp has them; sums over tp are added to
- * the layers, those over dp begin when a stage's last shard is through. / */
+ * A stage has the layers of its pieces, as a rank of tp has them. With m shards, p stages and v
+ * chunks of each, the stage with most to do does that m times, and waits for each other stage's
+ * chunk once:
+ *
+ *   m (f + b) + (p - 1) (f + b) / v    if all have as much to do
+ *
+ * Messages and sums are added as if nothing hid them. Predictions walk programs (walk.h); this
+ * tells which of many grids are worth a walk. */
 #include <math.h>
 #include <string.h>
 
@@ -24,8 +31,7 @@ static double release_seconds(const struct cost_cluster *cluster, double bytes)
     return bytes * cost_page_seconds(cluster) * cluster->crowding / cluster->speed;
 }
 
-/* Between ranks that are `apart` from each other in the job's order. */
-static const struct cost_link *link_over(const struct cost_cluster *cluster, int apart)
+const struct cost_link *cost_link_over(const struct cost_cluster *cluster, int apart)
 {
     return cluster->shares && apart <= cluster->ranks ? &cluster->within : &cluster->between;
 }
@@ -33,7 +39,6 @@ static const struct cost_link *link_over(const struct cost_cluster *cluster, int
 struct piece_sum {
     double forward, backward, made, params, kept;
     double dense; /* bytes of parameters whose gradients are added as they are */
-    double reduced, n_reductions; /* bytes and exchanges of a shard, forward and backward */
 };
 
 /* A piece's layers as one rank of tp has them. */
@@ -42,9 +47,7 @@ static struct piece_sum sum_piece(const struct cost_work *work, int begin, int e
 {
     static const struct cost_sharing alone = { .forward = 1, .backward = 1, .params = 1 };
     const struct cost_sharing *sharing = choice->tp > 1 ? &choice->sharing : &alone;
-    const double layers = (double)(end - begin) / work->n_layers;
-    struct piece_sum sum = { .n_reductions = sharing->sums * layers,
-                             .reduced = sharing->bytes * layers };
+    struct piece_sum sum = { 0 };
 
     for (int l = begin; l < end; l++) {
         const struct cost_layer *layer = &work->layers[l];
@@ -98,23 +101,7 @@ struct grid {
     const struct cost_cluster *cluster;
     const struct cost_choice *choice;
     int *begins;
-    struct simulate_piece *pieces;
 };
-
-/* Stages that have a core at a time, where there are more threads than cores; 0: all. */
-static int at_once(const struct grid *grid)
-{
-    const double crowding = grid->cluster->crowding;
-    const int stages = (int)(grid->choice->pp / crowding);
-
-    return crowding > 1 ? (stages > 1 ? stages : 1) : 0;
-}
-
-/* How much longer a stage takes beside that: the ranks of a stage share cores among themselves. */
-static double crowding_of(const struct grid *grid)
-{
-    return at_once(grid) ? grid->cluster->crowding * at_once(grid) / grid->choice->pp : 1;
-}
 
 /* How often a piece's parameters cross between copies in a step: as sums and as results; in parts
  * they come for each shard, forward and backward, unless they fit the window and stay (decision
@@ -126,38 +113,65 @@ static double times_sent(const struct cost_choice *choice, double params, double
     return params > cost_window ? 1 + 2 * shards : 3;
 }
 
-static void fill_piece(const struct grid *grid, int piece, struct cost_estimate *out)
+/* What a stage does in a step. */
+struct stage_sum {
+    double shard; /* seconds of a shard, forward and backward */
+    double rest;  /* seconds of sums and updates, when all shards are there */
+    double sent;  /* bytes */
+};
+
+static void add_piece(const struct grid *grid, int piece, struct stage_sum *out)
 {
     const struct cost_work *work = grid->work;
     const struct cost_choice *choice = grid->choice;
     const struct cost_cluster *cluster = grid->cluster;
-    const int parts = choice->pp * choice->chunks;
     const int end = grid->begins[piece + 1];
     const struct piece_sum sum = sum_piece(work, grid->begins[piece], end, choice);
-    const struct cost_link *tp_link = link_over(cluster, choice->tp);
-    const struct cost_link *dp_link = link_over(cluster, choice->tp * choice->dp);
-    const struct cost_link *pp_link = link_over(cluster, choice->tp * choice->dp * 2);
-    const double slow = crowding_of(grid) / (cluster->speed * choice->team);
-    const double reduce =
-        cost_link_exchange(tp_link, choice->tp, sum.reduced, sum.n_reductions) / 2;
-    const double crossing = end < work->n_layers ? work->layers[end - 1].crossing : 0;
+    const struct cost_link *dp_link = cost_link_over(cluster, choice->tp * choice->dp);
+    const double slow = cluster->crowding / (cluster->speed * choice->team);
     const double shards = (double)work->shards / choice->dp;
     const double sums = times_sent(choice, sum.params, shards) * sum.params;
-    const int buckets = 1 + work->n_buckets / parts;
-    struct simulate_piece *p = &grid->pieces[piece];
+    const int buckets = 1 + work->n_buckets / (choice->pp * choice->chunks);
 
-    p->forward = sum.forward * slow + reduce;
-    p->backward = sum.backward * slow + reduce;
-    p->out = piece + 1 < parts ? cost_link_send(pp_link, crossing) : 0;
-    p->copied = pp_link->cpu;
-    p->sum = cost_link_exchange(dp_link, choice->dp, sums, 2.0 * buckets);
-    p->hidden = 1 - dp_link->cpu;
-    p->update = sum.dense * (work->add + work->update) / choice->dp * slow +
-                sum.made * shards * slow +
-                release_seconds(cluster, released_bytes(choice, choice->dp, sum.params));
-    out->bytes =
-        fmax(out->bytes, 2 * shards * crossing + (sums - sum.params) * (choice->dp > 1) +
-                             shards * sum.reduced * (choice->tp - 1) / choice->tp);
+    out->shard += (sum.forward + sum.backward) * slow;
+    out->rest += cost_link_exchange(dp_link, choice->dp, sums, 2.0 * buckets) +
+                 sum.dense * (work->add + work->update) / choice->dp * slow +
+                 sum.made * shards * slow +
+                 release_seconds(cluster, released_bytes(choice, choice->dp, sum.params));
+    out->sent +=
+        2 * shards * work->layers[end - 1].crossing + (sums - sum.params) * (choice->dp > 1);
+}
+
+static struct stage_sum sum_stage(const struct grid *grid, int s)
+{
+    const struct cost_choice *choice = grid->choice;
+    struct stage_sum sum = { 0 };
+
+    for (int piece = s; piece < choice->pp * choice->chunks; piece += choice->pp)
+        add_piece(grid, piece, &sum);
+    return sum;
+}
+
+static void set_seconds(const struct grid *grid, struct cost_estimate *out)
+{
+    const struct cost_choice *choice = grid->choice;
+    const struct cost_link *link = cost_link_over(grid->cluster, choice->tp * choice->dp * 2);
+    const double shards = (double)grid->work->shards / choice->dp;
+    double all = 0, most = 0, rest = 0, ways = 0;
+
+    for (int s = 0; s < choice->pp; s++) {
+        const struct stage_sum sum = sum_stage(grid, s);
+        all += sum.shard;
+        most = fmax(most, sum.shard);
+        rest = fmax(rest, sum.rest);
+        out->bytes = fmax(out->bytes, sum.sent);
+    }
+    for (int piece = 1; piece < choice->pp * choice->chunks; piece++)
+        ways += 2 * cost_link_send(link, grid->work->layers[grid->begins[piece] - 1].crossing);
+    const double pipeline = shards * most + (all - most) / choice->chunks + ways;
+    out->compute = shards * most + rest;
+    out->bubble = 1 - shards * all / choice->pp / pipeline;
+    out->seconds = pipeline + rest;
 }
 
 /* The memory of the stage that needs most. */
@@ -197,61 +211,32 @@ static void set_grid_memory(const struct grid *grid, struct cost_estimate *out)
     }
 }
 
-static enum status run_grid(struct grid *grid, struct cost_estimate *out,
-                            struct simulate_result *events)
+static enum status read_grid(struct grid *grid, struct cost_estimate *out)
 {
     const struct cost_choice *choice = grid->choice;
-    struct simulate_result result;
-
-    const struct simulate_config config = {
-        .pipe = pipe_of(grid->work, choice),
-        .at_once = at_once(grid),
-        .pieces = grid->pieces,
-    };
     const int pieces = choice->pp * choice->chunks;
+
     if (choice->begins)
         memcpy(grid->begins, choice->begins, ((size_t)pieces + 1) * sizeof *grid->begins);
     else
         TRY(cost_cut(grid->work, pieces, grid->begins));
-    for (int piece = 0; piece < pieces; piece++)
-        fill_piece(grid, piece, out);
-    TRY(simulate_run(&config, events != NULL, &result));
-    out->seconds = result.seconds;
-    out->compute = result.busiest;
-    out->bubble = result.bubble;
+    set_seconds(grid, out);
     set_grid_memory(grid, out);
-    if (events)
-        *events = result;
     return STATUS_OK;
 }
 
-static enum status run(const struct cost_work *work, const struct cost_cluster *cluster,
-                       const struct cost_choice *choice, struct cost_estimate *out,
-                       struct simulate_result *events)
+enum status cost_grid(const struct cost_work *work, const struct cost_cluster *cluster,
+                      const struct cost_choice *choice, struct cost_estimate *out)
 {
+    const size_t pieces = (size_t)choice->pp * (size_t)choice->chunks;
     struct grid grid = { .work = work, .cluster = cluster, .choice = choice };
-    const size_t parts = (size_t)choice->pp * (size_t)choice->chunks;
-
-    TRY(check_grid(work, choice));
-    enum status status = mem_alloc(parts + 1, sizeof *grid.begins, &grid.begins);
-    if (status == STATUS_OK)
-        status = mem_alloc(parts, sizeof *grid.pieces, &grid.pieces);
-    if (status == STATUS_OK)
-        status = run_grid(&grid, out, events);
-    mem_free(grid.begins);
-    mem_free(grid.pieces);
-    return status;
-}
-
-enum status cost_predict_grid(const struct cost_work *work, const struct cost_cluster *cluster,
-                              const struct cost_choice *choice, struct cost_estimate *out,
-                              struct simulate_result *events)
-{
     struct cost_estimate estimate = { 0 };
 
-    if (events)
-        *events = (struct simulate_result){ 0 };
-    TRY(run(work, cluster, choice, &estimate, events));
+    TRY(check_grid(work, choice));
+    TRY(mem_alloc(pieces + 1, sizeof *grid.begins, &grid.begins));
+    const enum status status = read_grid(&grid, &estimate);
+    mem_free(grid.begins);
+    TRY(status);
     *out = estimate;
     return STATUS_OK;
 }

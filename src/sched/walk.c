@@ -13,7 +13,7 @@
  * sums are added. All but the first shard of a lane find parameters in place, so those between the
  * first and the last are walked as one.
  */
-#include "sched/walk.h"
+#include "sched/walking.h"
 
 #include <math.h>
 
@@ -21,54 +21,6 @@
 #include "graph/op.h"
 #include "sched/facts.h"
 #include "sched/lower.h"
-
-enum { STEPS = 5 };
-
-/* An inter-node task in a step. STAGE_AGAIN: parameters go once more (ZeRO-3), before the update. */
-enum stage { STAGE_WAITING, STAGE_TRANSFER, STAGE_LATENCY, STAGE_ADDING, STAGE_AGAIN };
-
-struct net_task {
-    int task;
-    enum stage stage;
-    double transfer, again; /* seconds on the link: of what is waited for, and of the rest */
-    double latency;         /* left, in STAGE_LATENCY */
-    uint32_t step;
-};
-
-/* A part of a step that a lane runs, in order. */
-struct item {
-    int task;
-    double seconds;
-    bool is_last; /* shard: from then on the task is done */
-};
-
-struct walk {
-    const struct walk_config *config;
-    const struct program *program;
-    double lanes; /* of a node */
-    double slow;  /* seconds of a lane for each that was measured */
-    double lost;  /* share of a lane that a transfer takes */
-    int shards;   /* of a lane */
-    struct item *items;
-    int n_items;
-    double *adding; /* seconds that each task adds and updates */
-    uint32_t *done; /* steps in which a task is done */
-    uint32_t *here; /* and in which its first transfer is, which computations wait for */
-    struct net_task *nets;
-    int n_nets;
-    /* The lane */
-    uint32_t step;
-    int at;   /* item, or n_items: what is left are sums */
-    int sync; /* the next sum */
-    int task; /* that runs; -1: the lane waits */
-    double left;
-    bool ends; /* the task is done then */
-    /* The link and the thread; NULL: they have nothing to do */
-    struct net_task *sends, *adds;
-    double send_left, add_left;
-    double now;
-    double ended[STEPS]; /* the lane's steps */
-};
 
 /* Prices ------------------------------------------------------------------------------------- */
 
@@ -112,17 +64,31 @@ static double adding_seconds(const struct walk *w, int t)
     return seconds / task->members * w->slow * w->config->team;
 }
 
-static double release_seconds(const struct walk *w, int t)
+double walk_release_seconds(const struct walk *w, int t)
 {
-    return w->config->works[t].released * cost_page_seconds(w->config->cluster);
+    return w->config->works[t].released * cost_page_seconds(w->config->cluster) * w->slow;
 }
 
-/* Seconds of a computation for one shard, without layers that lanes make together. */
-static double shard_seconds(const struct walk *w, int t)
+/* An exchange between ranks that share layers, for one shard. Peers do it at the same time. */
+static double exchange_seconds(const struct walk *w, int t)
+{
+    const struct cost_link *link = w->config->peers;
+    const double shards = (double)w->config->work->shards / w->program->topology.nodes;
+    const double messages = w->config->works[t].messages / shards;
+    const double times = w->config->tensor > 1 ? messages / (w->config->tensor - 1) : 0;
+
+    return times > 0 ? times * link->latency + messages * link->message +
+                           w->config->works[t].sent / shards / link->bandwidth
+                     : 0;
+}
+
+double walk_shard_seconds(const struct walk *w, int t)
 {
     const struct task *task = &w->program->tasks[t];
     double seconds = 0;
 
+    if (task->kind == TASK_TENSOR)
+        return exchange_seconds(w, t);
     for (int n = task->first_node; n < task->end_node; n++)
         seconds += w->config->node_seconds[n];
     for (int c = 0; c < w->program->once_end; c++) {
@@ -131,7 +97,7 @@ static double shard_seconds(const struct walk *w, int t)
         if (n >= task->first_node && n < task->end_node)
             seconds -= w->config->node_seconds[n];
     }
-    return seconds;
+    return seconds * w->slow;
 }
 
 static double once_seconds(const struct walk *w, int t)
@@ -139,12 +105,12 @@ static double once_seconds(const struct walk *w, int t)
     const struct task *task = &w->program->tasks[t];
     const int n = task->kind == TASK_COLUMNS ? joint_node(w, task) : -1;
 
-    return n >= 0 ? w->config->node_seconds[n] * w->shards : shard_seconds(w, t);
+    return n >= 0 ? w->config->node_seconds[n] * w->shards * w->slow : walk_shard_seconds(w, t);
 }
 
 static void price_net(struct walk *w, int t)
 {
-    const struct cost_link *link = &w->config->cluster->between;
+    const struct cost_link *link = w->config->link;
     const struct task_work *work = &w->config->works[t];
     const double busy = 1 - link->cpu + link->cpu * w->config->cluster->crowding;
     const double wire = (work->messages * link->message + work->sent / link->bandwidth) * busy;
@@ -155,6 +121,11 @@ static void price_net(struct walk *w, int t)
                                               .again = (1 - waited_for) * wire };
 }
 
+void walk_add_item(struct walk *w, int t, double seconds, bool is_last)
+{
+    w->items[w->n_items++] = (struct walk_item){ t, seconds, is_last };
+}
+
 /* The lane's tasks of a step: the first shard, those that are like each other, the last. */
 static void list_shards(struct walk *w, int shards, bool is_last)
 {
@@ -162,23 +133,25 @@ static void list_shards(struct walk *w, int shards, bool is_last)
         const struct task *task = &w->program->tasks[t];
         if (task->place != PLACE_LANE || task->is_on_demand)
             continue;
-        const double once = is_last ? release_seconds(w, t) : 0;
-        w->items[w->n_items++] =
-            (struct item){ t, (shard_seconds(w, t) * shards + once) * w->slow, is_last };
+        const double once = is_last ? walk_release_seconds(w, t) : 0;
+        walk_add_item(w, t, walk_shard_seconds(w, t) * shards + once, is_last);
     }
+}
+
+double walk_freed_seconds(const struct walk *w)
+{
+    double freed = 0;
+
+    for (int i = 0; i < w->n_nets; i++)
+        freed += walk_release_seconds(w, w->nets[i].task);
+    return freed;
 }
 
 static void list_items(struct walk *w)
 {
-    double freed = 0; /* of parameters that inter-node threads bring */
-
-    for (int t = 0; t < w->program->n_tasks; t++) {
-        if (w->program->tasks[t].place == PLACE_NET)
-            freed += release_seconds(w, t);
-    }
     for (int t = 0; t < w->program->once_end; t++) {
         if (w->program->tasks[t].place == PLACE_LANE)
-            w->items[w->n_items++] = (struct item){ t, once_seconds(w, t) * w->slow, true };
+            walk_add_item(w, t, once_seconds(w, t), true);
     }
     const bool meet = w->program->n_gathers > 0; /* shards of all lanes go forward together */
     if (w->shards > 1 && !meet)
@@ -187,7 +160,7 @@ static void list_items(struct walk *w)
         list_shards(w, w->shards - 2, false);
     list_shards(w, meet ? w->shards : 1, true);
     if (w->n_items > 0)
-        w->items[w->n_items - 1].seconds += freed * w->slow;
+        w->items[w->n_items - 1].seconds += walk_freed_seconds(w);
 }
 
 /* Waits -------------------------------------------------------------------------------------- */
@@ -256,11 +229,11 @@ static bool start_sync(struct walk *w)
 
 static bool start_lane(struct walk *w)
 {
-    if (w->task >= 0 || w->step == STEPS)
+    if (w->task >= 0 || w->step == w->steps || w->hold > w->now)
         return false;
     if (start_sync(w))
         return true;
-    if (w->at == w->n_items || !is_ready(w, w->items[w->at].task, w->step))
+    if (w->at >= w->goal || !is_ready(w, w->items[w->at].task, w->step))
         return false;
     w->task = w->items[w->at].task;
     w->left = w->items[w->at].seconds;
@@ -282,7 +255,7 @@ static void end_lane(struct walk *w)
 
 static bool can_send(const struct walk *w, const struct net_task *net)
 {
-    return net->step < STEPS &&
+    return net->step < w->steps &&
            (net->stage == STAGE_AGAIN ||
             (net->stage == STAGE_WAITING && is_ready(w, net->task, net->step)));
 }
@@ -325,7 +298,8 @@ static void end_task(struct walk *w, struct net_task *net)
 {
     w->done[net->task]++;
     net->stage = STAGE_WAITING;
-    net->step++;
+    if (net->step++ == 0)
+        w->summed = w->now;
 }
 
 static void end_transfer(struct walk *w)
@@ -339,7 +313,7 @@ static void end_transfer(struct walk *w)
         return;
     }
     net->stage = STAGE_LATENCY;
-    net->latency = has_messages ? w->config->cluster->between.latency : 0;
+    net->latency = has_messages ? w->config->link->latency : 0;
 }
 
 static void end_adding(struct walk *w)
@@ -378,6 +352,8 @@ static double time_to_next(const struct walk *w)
 
     if (w->task >= 0 && (rate > 0 || w->left <= 0))
         next = w->left > 0 ? w->left / rate : 0;
+    if (w->task < 0 && w->hold > w->now)
+        next = fmin(next, w->hold - w->now);
     if (w->sends)
         next = fmin(next, w->send_left);
     if (w->adds)
@@ -409,10 +385,17 @@ static void advance(struct walk *w, double seconds)
         end_adding(w);
 }
 
-static enum status go_through(struct walk *w)
+/* The lane has done what stands before the goal, or the step. */
+static bool is_there(const struct walk *w, uint32_t step)
 {
-    begin_step(w);
-    while (w->step < STEPS) {
+    return w->task < 0 && (w->step > step || (w->at >= w->goal && w->goal < w->n_items));
+}
+
+enum status walk_go(struct walk *w)
+{
+    const uint32_t step = w->step;
+
+    while (!is_there(w, step)) {
         while (start_net(w) || start_lane(w))
             continue;
         const double next = time_to_next(w);
@@ -425,7 +408,7 @@ static enum status go_through(struct walk *w)
 
 /* All of it ---------------------------------------------------------------------------------- */
 
-static void sum_up(const struct walk *w, struct walk_result *out)
+struct walk_result walk_sum_up(const struct walk *w)
 {
     struct walk_result result = { 0 };
 
@@ -441,60 +424,72 @@ static void sum_up(const struct walk *w, struct walk_result *out)
         result.link += w->nets[i].transfer + w->nets[i].again;
     }
     /* A link that is always busy may have left transfers of these steps for later. */
-    result.seconds = fmax((w->ended[STEPS - 1] - w->ended[STEPS - 3]) / 2, result.link);
-    *out = result;
+    if (w->steps == WALK_STEPS)
+        result.seconds =
+            fmax((w->ended[WALK_STEPS - 1] - w->ended[WALK_STEPS - 3]) / 2, result.link);
+    return result;
 }
 
 static void prepare(struct walk *w)
 {
-    const struct cost_cluster *cluster = w->config->cluster;
+    const struct walk_config *config = w->config;
     const struct lower_topology *topology = &w->program->topology;
-    const double busy = cluster->between.cpu * cluster->crowding;
+    const double busy = config->link->cpu * config->cluster->crowding;
 
     w->lanes = topology->lanes * topology->node_ranks;
-    w->slow = cluster->crowding / (cluster->speed * w->config->team);
-    w->lost = busy / (1 - cluster->between.cpu + busy);
+    w->slow = config->crowding / (config->cluster->speed * config->team);
+    w->lost = busy / (1 - config->link->cpu + busy);
     w->task = -1;
     for (int t = 0; t < w->program->n_tasks; t++) {
         w->adding[t] = adding_seconds(w, t);
         if (w->program->tasks[t].place == PLACE_NET)
             price_net(w, t);
     }
-    list_items(w);
+    begin_step(w);
 }
 
-static enum status make_room(struct walk *w)
+enum status walk_open(struct walk *w, const struct walk_config *config, size_t items)
 {
-    const size_t n = (size_t)w->program->n_tasks + 1;
+    const size_t n = (size_t)config->program->n_tasks + 1;
 
-    TRY(mem_alloc(4 * n, sizeof *w->items, &w->items));
+    *w = (struct walk){ .config = config, .program = config->program, .steps = WALK_STEPS };
+    TRY(mem_alloc(items + 1, sizeof *w->items, &w->items));
     TRY(mem_alloc(n, sizeof *w->adding, &w->adding));
     TRY(mem_alloc(n, sizeof *w->done, &w->done));
     TRY(mem_alloc(n, sizeof *w->here, &w->here));
-    return mem_alloc(n, sizeof *w->nets, &w->nets);
+    TRY(mem_alloc(n, sizeof *w->nets, &w->nets));
+    prepare(w);
+    return STATUS_OK;
+}
+
+void walk_close(struct walk *w)
+{
+    mem_free(w->items);
+    mem_free(w->adding);
+    mem_free(w->done);
+    mem_free(w->here);
+    mem_free(w->nets);
 }
 
 enum status walk_run(const struct walk_config *config, struct walk_result *out)
 {
     const struct lower_topology *topology = &config->program->topology;
     const int64_t lanes = (int64_t)topology->nodes * topology->node_ranks * topology->lanes;
-    struct walk w = { .config = config, .program = config->program };
+    struct walk w;
 
     if (config->work->shards < lanes)
         return FAIL(STATUS_USAGE, "%lld shards for %lld lanes", (long long)config->work->shards,
                     (long long)lanes);
-    w.shards = (int)((config->work->shards + lanes - 1) / lanes);
-    enum status status = make_room(&w);
+    enum status status = walk_open(&w, config, 4 * (size_t)config->program->n_tasks);
     if (status == STATUS_OK) {
-        prepare(&w);
-        status = go_through(&w);
+        w.shards = (int)((config->work->shards + lanes - 1) / lanes);
+        list_items(&w);
+        w.goal = w.n_items;
     }
+    while (status == STATUS_OK && w.step < w.steps)
+        status = walk_go(&w);
     if (status == STATUS_OK)
-        sum_up(&w, out);
-    mem_free(w.items);
-    mem_free(w.adding);
-    mem_free(w.done);
-    mem_free(w.here);
-    mem_free(w.nets);
+        *out = walk_sum_up(&w);
+    walk_close(&w);
     return status;
 }

@@ -74,7 +74,9 @@ static struct walk_result walk(const struct step *s)
                                              .node_seconds = s->nodes,
                                              .work = &s->work,
                                              .cluster = &s->cluster,
-                                             .team = 1 },
+                                             .team = 1,
+                                             .crowding = s->cluster.crowding,
+                                             .link = &s->cluster.between },
                       &out));
     return out;
 }
@@ -116,7 +118,9 @@ static void test_lanes_share_out_shards_and_sums(void)
                                                                .node_seconds = s.nodes,
                                                                .work = &s.work,
                                                                .cluster = &s.cluster,
-                                                               .team = 1 },
+                                                               .team = 1,
+                                                               .crowding = 1,
+                                                               .link = &s.cluster.between },
                                         &out));
     CHECK_MESSAGE("3 shards for 4 lanes");
     release(&s);
@@ -191,6 +195,40 @@ static void test_what_is_final_last_is_waited_for(void)
     release(&s);
 }
 
+/* Every exchange of a shard takes the link's latency, and the lane waits for it. */
+static void test_exchanges_between_peers_are_waited_for(void)
+{
+    const struct lower_config config = nodes_of(1, 1, 1);
+    struct pass_config passes = pass_testing_config(1, 0);
+    const struct cost_link peers = { .latency = 0.5, .bandwidth = INFINITY };
+    const struct work_config how = { .shards = 4, .window = 1e9, .tensor = 2 };
+    struct walk_result out;
+    double messages = 0;
+
+    passes.tensor = (struct pass_tensor){ .count = 2 };
+    struct step s = { .graph = pass_testing_graph_with("mlp", "tensor", &passes) };
+    make_step(&s, &config, 4);
+    const double before = walk(&s).seconds;
+    CHECK_OK(program_work(s.program, s.graph, &how, s.works));
+    for (int t = 0; t < s.program->n_tasks; t++)
+        messages += s.works[t].messages;
+    CHECK(messages > 0);
+    CHECK_OK(walk_run(&(struct walk_config){ .program = s.program,
+                                             .graph = s.graph,
+                                             .works = s.works,
+                                             .node_seconds = s.nodes,
+                                             .work = &s.work,
+                                             .cluster = &s.cluster,
+                                             .team = 1,
+                                             .crowding = 1,
+                                             .link = &s.cluster.between,
+                                             .peers = &peers,
+                                             .tensor = 2 },
+                      &out));
+    CHECK_CLOSE(before + 0.5 * messages, out.seconds, 1e-9);
+    release(&s);
+}
+
 /* Whatever the program, its walk ends, and the link has the time that it needs. */
 static void test_every_program_can_be_walked(struct rng *rng)
 {
@@ -223,6 +261,8 @@ const struct test tests[] = {
       .run = test_transfers_are_hidden_until_they_are_too_slow },
     { .name = "what is final last is waited for",
       .run = test_what_is_final_last_is_waited_for },
+    { .name = "exchanges between peers are waited for",
+      .run = test_exchanges_between_peers_are_waited_for },
     { .name = "every program can be walked", .property = test_every_program_can_be_walked },
     { 0 },
 };

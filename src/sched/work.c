@@ -10,6 +10,8 @@
  *                   records    sends (N-1) S/N r, r bytes of records a shard
  *   all_reduce      compressed sends (N-1) c P to all, who add N
  *   unshard         messages   (N-1)/N P as often as the bucket is read, unless it stays
+ *   tensor          of T ranks that share layers: a sum of V bytes sends 2 (T-1)/T V, through
+ *                   shared memory (T-1) V; slices of V/T bytes go to T-1 ranks
  *   push, pull      of rows    those that occur: to their owners, and back to all
  *   average         between steps  P to each neighbor, or 2 (n-1)/n P of n workers
  *
@@ -23,6 +25,7 @@
 
 #include "base/mem.h"
 #include "graph/op.h"
+#include "kernel/joint.h"
 #include "kernel/tree.h"
 #include "pass/pass.h"
 
@@ -190,6 +193,39 @@ static double moved_bytes(const struct reading *r, const struct task *task)
     return task->kind == TASK_SEND ? shards * bytes_of(node->in[0]) : 0;
 }
 
+/* Bytes that a rank sends its peers in one exchange of a shard. */
+static double exchanged_bytes(const struct reading *r, const struct task *task)
+{
+    const struct node *node = graph_node(r->graph, task->first_node);
+    const double bytes = bytes_of(node->in[0]), peers = r->config->tensor - 1;
+    const struct shape *in = &node->in[0]->shape;
+    const double rows = (double)shape_count(in) / (double)in->dim[in->rank - 1];
+    const bool is_whole = task->medium == MEDIUM_SHARED || bytes <= WORK_SHORT_SUM;
+
+    if (node->op == &op_tp_sum)
+        return peers * (is_whole ? bytes : bytes / r->config->tensor);
+    if (node->op == &op_tp_gather)
+        return peers * bytes;
+    if (node->op == &op_tp_sum_slice)
+        return peers * (task->medium == MEDIUM_SHARED ? bytes : bytes / r->config->tensor);
+    if (node->op == &op_tp_token_loss)
+        return peers * rows * JOINT_LOSS_NUMBERS * sizeof(float);
+    return node->op == &op_tp_token_accuracy ? peers * rows * sizeof(struct joint_answer) : 0;
+}
+
+/* A sum by messages is made in parts, which then go to all: two exchanges. */
+static struct task_work work_of_tensor(const struct reading *r, const struct task *task)
+{
+    const struct node *node = graph_node(r->graph, task->first_node);
+    const bool in_parts = node->op == &op_tp_sum && task->medium != MEDIUM_SHARED &&
+                          bytes_of(node->in[0]) > WORK_SHORT_SUM;
+    const double bytes = r->config->tensor > 1 ? exchanged_bytes(r, task) : 0;
+    const double times = r->node_shards * (in_parts ? 2 : 1);
+
+    return (struct task_work){ .messages = bytes > 0 ? times * (r->config->tensor - 1) : 0,
+                               .sent = times * bytes };
+}
+
 static struct task_work work_of_lanes(const struct reading *r, const struct task *task)
 {
     const bool releases = task->bucket >= 0 && r->program->summed[task->bucket] >= 0;
@@ -208,6 +244,8 @@ static struct task_work work_of_lanes(const struct reading *r, const struct task
     case TASK_SEND:
     case TASK_RECEIVE:
         return (struct task_work){ .sent = moved_bytes(r, task) };
+    case TASK_TENSOR:
+        return work_of_tensor(r, task);
     default:
         return (struct task_work){ 0 };
     }
@@ -417,25 +455,4 @@ enum status program_work(const struct program *program, const struct graph *grap
     }
     mem_free(r);
     return STATUS_OK;
-}
-
-/* A sum is made in parts, which then go to all: two exchanges. */
-struct tensor_work work_of_tensor(const struct graph *graph)
-{
-    static const struct op *const exchanges[] = { &op_tp_sum, &op_tp_gather, &op_tp_sum_slice };
-    struct tensor_work work = { 0 };
-
-    for (int n = 0; n < graph_node_count(graph); n++) {
-        const struct node *node = graph_node(graph, n);
-        for (size_t i = 0; i < sizeof exchanges / sizeof *exchanges; i++) {
-            if (node->op != exchanges[i])
-                continue;
-            const int64_t in = shape_count(&node->in[0]->shape);
-            const int64_t made = shape_count(&node->out[0]->shape);
-            const int times = node->op == &op_tp_sum ? 2 : 1;
-            work.exchanges += times;
-            work.bytes += times * 4.0 * (double)(in > made ? in : made);
-        }
-    }
-    return work;
 }

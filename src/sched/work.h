@@ -12,7 +12,7 @@
 
 /* In one step, by all members of the task on one node. */
 struct task_work {
-    double messages; /* that a rail sends to other nodes */
+    double messages; /* that a rail sends to other nodes; of TASK_TENSOR a rank to its peers */
     double sent;     /* bytes to other nodes; of PLACE_LANE tasks to other ranks */
     double read;    /* bytes that other ranks of the node wrote: counted in a job of one node */
     double summed;  /* bytes of partial sums that are added */
@@ -27,7 +27,11 @@ struct work_config {
     double
         compressed; /* bytes of a payload for each byte of a gradient, where it is compressed */
     double window;  /* bytes of parameters that stay from one use to the next (ZeRO-3) */
+    int tensor;     /* ranks that share layers; 0 or 1: none do */
 };
+
+/* Ranks that share layers sum so few bytes by sending all of them to all, not in parts. */
+enum { WORK_SHORT_SUM = 8192 };
 
 /* Fills out[program->n_tasks]. `graph` is the one that was lowered. */
 MUST_CHECK enum status program_work(const struct program *program, const struct graph *graph,
@@ -43,11 +47,5 @@ static inline double task_bytes(const struct task_work *work)
 bool work_is_gathered(const struct graph *graph, int bucket);
 /* Bytes of parameters in buckets whose gradients are added as they are. */
 double work_dense_bytes(const struct graph *graph);
-
-/* Between ranks that share layers: a shard's exchanges, and what they carry. */
-struct tensor_work {
-    double exchanges, bytes;
-};
-struct tensor_work work_of_tensor(const struct graph *graph);
 
 #endif /* SCHED_WORK_H */

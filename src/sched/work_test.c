@@ -177,6 +177,47 @@ static void test_rows_stand_for_the_gradient_of_a_table(void)
     graph_destroy(graph);
 }
 
+/* Sums of a shard's activations: in two parts by messages, whole through shared memory or if they
+ * are short. */
+static void test_ranks_that_share_layers_exchange_activations(void)
+{
+    struct pass_config passes = pass_testing_config(1, 0);
+    struct lower_config config = one_node;
+    struct work_config how = usual;
+
+    passes.tensor = (struct pass_tensor){ .count = 4 };
+    passes.batch = 64 * SHARDS; /* more than WORK_SHORT_SUM each */
+    config.topology.node_ranks = 1;
+    how.tensor = 4;
+    struct graph *graph = pass_testing_graph_with("mlp", "tensor", &passes);
+    for (int shared = 0; shared < 2; shared++) {
+        struct program *program;
+        struct task_work *works;
+        int sums = 0;
+
+        config.shares_tensor = shared;
+        CHECK_OK(program_lower(graph, &config, &program));
+        CHECK_OK(mem_alloc((size_t)program->n_tasks + 1, sizeof *works, &works));
+        CHECK_OK(program_work(program, graph, &how, works));
+        for (int t = 0; t < program->n_tasks; t++) {
+            const struct task *task = &program->tasks[t];
+            const struct node *node = graph_node(graph, task->first_node);
+            if (task->kind != TASK_TENSOR || node->op != &op_tp_sum)
+                continue;
+            const double bytes = 4 * (double)shape_count(&node->in[0]->shape);
+            const bool in_parts = !shared && bytes > WORK_SHORT_SUM;
+            CHECK_CLOSE(SHARDS * (in_parts ? 2 * 3 * bytes / 4 : 3 * bytes), works[t].sent,
+                        1e-9);
+            CHECK_CLOSE(SHARDS * 3 * (in_parts ? 2 : 1), works[t].messages, 1e-9);
+            sums++;
+        }
+        CHECK(sums > 0);
+        mem_free(works);
+        program_destroy(program);
+    }
+    graph_destroy(graph);
+}
+
 const struct test tests[] = {
     { .name = "ranks of a node read each other's parts",
       .run = test_ranks_of_a_node_read_each_others_parts },
@@ -188,5 +229,7 @@ const struct test tests[] = {
       .run = test_parameters_in_parts_go_as_often_as_they_are_read },
     { .name = "rows stand for the gradient of a table",
       .run = test_rows_stand_for_the_gradient_of_a_table },
+    { .name = "ranks that share layers exchange activations",
+      .run = test_ranks_that_share_layers_exchange_activations },
     { 0 },
 };

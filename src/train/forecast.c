@@ -11,7 +11,7 @@
 #include "train/planner.h"
 #include "transport/launch.h"
 
-enum { MOST_POINTS = 32 };
+enum { MOST_POINTS = 32, MOST_WALKED = 16 };
 static const double TEAM = 0.8; /* that each further thread adds to a shard's speed */
 
 /* Machines -------------------------------------------------------------------------------- */
@@ -294,9 +294,9 @@ static void cut_layers(const struct planner *p, const struct cost_work *work,
     graph_destroy(graph);
 }
 
-static enum status predict_grid(const struct planner *p, const struct cost_work *work,
-                                struct cost_choice choice, struct cost_estimate *out,
-                                struct simulate_result *events)
+/* By layers: memory, and roughly the time of a step. */
+static enum status read_grid(const struct planner *p, const struct cost_work *work,
+                             struct cost_choice choice, struct cost_estimate *out)
 {
     int begins[PIPE_STAGES * PIPE_CHUNKS + 1];
 
@@ -305,7 +305,29 @@ static enum status predict_grid(const struct planner *p, const struct cost_work 
         cut_layers(p, work, &choice, begins);
         choice.begins = begins[0] < 0 ? NULL : begins;
     }
-    return cost_predict_grid(work, &p->plan->machine.cluster, &choice, out, events);
+    return cost_grid(work, &p->plan->machine.cluster, &choice, out);
+}
+
+/* That a rank has. Ranks of a grid share no memory on this machine, so each has a part of it. */
+static double memory_for(const struct planner *p, const struct forecast_row *row)
+{
+    const struct cost_cluster *c = &p->plan->machine.cluster;
+
+    if (!planner_is_grid(row) || !c->shares || p->options->machine)
+        return c->memory;
+    return machine_memory(c->ranks, (double)p->job->settings.memory);
+}
+
+/* Of the thousands of grids that machines elsewhere have, only the best are walked; advice in a hurry is
+ * about those that fit. */
+static enum status predict_grid(struct planner *p, struct forecast_row *row,
+                                const struct planner_work *w, const struct cost_work *work)
+{
+    TRY(read_grid(p, work, row->choice, &row->cost));
+    const double memory = memory_for(p, row);
+    const bool is_hurried = p->deadline > 0 && memory > 0 && row->cost.memory > memory;
+    row->is_rough = p->options->is_elsewhere || is_hurried;
+    return row->is_rough ? STATUS_OK : planner_walk_grid(p, row, w, work, &row->cost, NULL);
 }
 
 /* Shards of the whole model that have as much under way on a lane as the first stage has. */
@@ -357,16 +379,6 @@ static struct cost_work work_of_step(const struct planner *p, const struct plann
     return work;
 }
 
-/* That a rank has. Ranks of a grid share no memory on this machine, so each has a part of it. */
-static double memory_for(const struct planner *p, const struct forecast_row *row)
-{
-    const struct cost_cluster *c = &p->plan->machine.cluster;
-
-    if (!planner_is_grid(row) || !c->shares || p->options->machine)
-        return c->memory;
-    return machine_memory(c->ranks, (double)p->job->settings.memory);
-}
-
 static enum status predict_row(struct planner *p, struct forecast_row *row)
 {
     const double memory = memory_for(p, row);
@@ -386,7 +398,7 @@ static enum status predict_row(struct planner *p, struct forecast_row *row)
     row->threads = w->threads;
     if (!row->is_legal)
         return STATUS_OK;
-    status = planner_is_grid(row) ? predict_grid(p, &work, row->choice, &row->cost, NULL)
+    status = planner_is_grid(row) ? predict_grid(p, row, w, &work)
                                   : planner_walk(p, row, w, &work, &row->cost);
     if (status != STATUS_OK)
         planner_refuse(row, &row->is_legal, status_message());
@@ -394,6 +406,51 @@ static enum status predict_row(struct planner *p, struct forecast_row *row)
         snprintf(why, sizeof why, "does not fit: a rank needs %s and has %s",
                  planner_bytes(row->cost.memory, needs), planner_bytes(memory, has));
         planner_refuse(row, &row->fits, why);
+    }
+    return STATUS_OK;
+}
+
+/* The work of a row that has been predicted. */
+static enum status find_work_again(struct planner *p, const struct forecast_row *row,
+                                   struct planner_work **out)
+{
+    const struct planner_work *first = &p->works[0];
+
+    if (p->options->is_elsewhere)
+        return planner_work(p, first->shards, first->threads, row->factors, false, out);
+    TRY(planner_work(p, row->shards, row->threads, row->factors, row->choice.tp > 1, out));
+    return planner_open_work(p, *out, open_shards(&row->choice, row->shards), out);
+}
+
+/* A row that was predicted roughly. What has no program is none. */
+static enum status walk_row(struct planner *p, struct forecast_row *row,
+                            struct walk_timeline *timeline)
+{
+    struct planner_work *w;
+
+    TRY(find_work_again(p, row, &w));
+    const struct cost_work work = work_of_step(p, w);
+    if (planner_walk_grid(p, row, w, &work, &row->cost, timeline) != STATUS_OK)
+        planner_refuse(row, &row->is_legal, status_message());
+    row->is_rough = false;
+    return STATUS_OK;
+}
+
+static bool may_be_best(const struct forecast_row *row)
+{
+    return row->is_legal && row->is_exact && row->fits;
+}
+
+/* Until the fastest is no rough one. */
+static enum status walk_best(struct planner *p)
+{
+    struct forecast *plan = p->plan;
+
+    for (int i = 0; i < MOST_WALKED; i++) {
+        const int best = planner_fastest(plan, may_be_best);
+        if (best < 0 || !plan->rows[best].is_rough)
+            break;
+        TRY(walk_row(p, &plan->rows[best], NULL));
     }
     return STATUS_OK;
 }
@@ -410,7 +467,7 @@ enum status planner_fill_rows(struct planner *p)
         }
         TRY(predict_row(p, row));
     }
-    return STATUS_OK;
+    return walk_best(p);
 }
 
 /* The timeline ----------------------------------------------------------------------------- */
@@ -424,22 +481,12 @@ static bool has_stages(const struct forecast_row *row)
 static enum status draw_timeline(struct planner *p)
 {
     struct forecast *plan = p->plan;
-    struct planner_work *w;
     const bool chosen = plan->chosen >= 0 && has_stages(&plan->rows[plan->chosen]);
-    struct cost_estimate again;
 
     plan->timeline_row = chosen ? plan->chosen : planner_fastest(plan, has_stages);
     if (plan->timeline_row < 0)
         return STATUS_OK;
-    const struct forecast_row *row = &plan->rows[plan->timeline_row];
-    if (p->options->is_elsewhere)
-        TRY(planner_work(p, p->works[0].shards, p->works[0].threads, row->factors, false, &w));
-    else
-        TRY(planner_work(p, row->shards, row->threads, row->factors, row->choice.tp > 1, &w));
-    if (!p->options->is_elsewhere)
-        TRY(planner_open_work(p, w, open_shards(&row->choice, row->shards), &w));
-    const struct cost_work work = work_of_step(p, w);
-    return predict_grid(p, &work, row->choice, &again, &plan->timeline);
+    return walk_row(p, &plan->rows[plan->timeline_row], &plan->timeline);
 }
 
 /* Curves ---------------------------------------------------------------------------------- */
@@ -567,7 +614,7 @@ void forecast_destroy(struct forecast *plan)
 {
     if (!plan)
         return;
-    simulate_release(&plan->timeline);
+    walk_timeline_release(&plan->timeline);
     mem_free(plan->rows);
     mem_free(plan->points);
     mem_free(plan);

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 #include "base/strbuf.h"
-#include "sched/cost.h"
+#include "sched/walk.h"
 #include "train/machine.h"
 #include "train/train.h"
 
@@ -25,8 +25,9 @@ struct forecast_row {
     bool factors;              /* gradients go as factors where those are smaller */
     struct cost_estimate cost; /* valid if is_legal */
     double tried;              /* seconds of a step as it was measured here; 0: it was not */
-    bool is_legal;             /* the model and so many ranks allow it */
-    bool runs; /* this program has it, and the job's other settings go with it */
+    bool is_rough; /* cost.seconds is by layers: a grid elsewhere, not among the best */
+    bool is_legal; /* the model and so many ranks allow it */
+    bool runs;     /* this program has it, and the job's other settings go with it */
     bool
         is_exact; /* synchronous: the weights are those of one device (tensor splits: but for rounding) */
     bool fits;     /* into the memory of a rank */
@@ -50,7 +51,7 @@ struct forecast {
     int n_rows, chosen; /* chosen -1: none can be */
     struct forecast_row *rows;
     char why[400]; /* that one, or why none */
-    struct simulate_result
+    struct walk_timeline
         timeline;     /* of the chosen one, or of the fastest with stages; may be empty */
     int timeline_row; /* whose it is; -1: nobody's */
     int n_points;     /* of machines that are not here */

@@ -38,7 +38,7 @@ static enum status predict_own(struct planner *p, struct cost_estimate *out)
     if (axes->tp > 1)
         TRY(planner_share(p, axes->tp, w, &choice.sharing));
     if (axes_are_a_grid(axes))
-        return cost_predict_grid(&w->work, &p->plan->machine.cluster, &choice, out, NULL);
+        return cost_grid(&w->work, &p->plan->machine.cluster, &choice, out);
     cost_memory(&w->work, &p->plan->machine.cluster, &choice, out);
     return STATUS_OK;
 }

@@ -24,6 +24,7 @@ static void add_row_json(const struct forecast *plan, int i, struct strbuf *out)
                   row->is_exact ? "true" : "false", row->fits ? "true" : "false");
     if (row->is_legal) {
         add_number(out, "step_ms", 1e3 * c->seconds);
+        strbuf_printf(out, ", \"rough\": %s", row->is_rough ? "true" : "false");
         if (row->tried > 0)
             add_number(out, "tried_ms", 1e3 * row->tried);
         add_number(out, "samples_per_s", (double)plan->batch / c->seconds);

@@ -137,7 +137,8 @@ static enum status run_passes(const struct step *step, const struct planner_key 
                                           .bandwidth = link->bandwidth };
     const int64_t all = pushes(&row->choice) ? key->shards * row->choice.dp : key->shards;
 
-    return job_make_step_graph(job, strategy_find(row->strategy), &step->axes, &network,
+    return job_make_step_graph(job, strategy_find(row->strategy), &step->axes,
+                               (struct axes_place){ 0 }, &network,
                                job->settings.batch / step->w->shards, all, out);
 }
 
@@ -258,7 +259,9 @@ static enum status walk(struct step *step, const struct planner_key *key,
                                            .node_seconds = step->lowered->graph->seconds,
                                            .work = &own,
                                            .cluster = &step->p->plan->machine.cluster,
-                                           .team = step->row->choice.team },
+                                           .team = step->row->choice.team,
+                                           .crowding = step->p->plan->machine.cluster.crowding,
+                                           .link = &step->p->plan->machine.cluster.between },
                     out);
 }
 

@@ -11,7 +11,6 @@
 #include "exec/exec.h"
 #include "exec/profile.h"
 #include "graph/op.h"
-#include "sched/work.h"
 #include "train/forecast_measure.h"
 #include "train/planner.h"
 
@@ -278,19 +277,23 @@ void planner_time_like(const struct planner_work *timed, const struct graph *gra
         out[n] *= out[n] < 0 ? -(guessed > 0 ? seconds / guessed : 0) : 1;
 }
 
+/* Work of the same shards whose nodes take other times. */
+static enum status work_like(const struct cost_work *like, struct planner_work *w)
+{
+    TRY(cost_read(w->graph, w->nodes, w->shards, like->n_states, &w->work));
+    w->work.meeting = like->meeting;
+    w->work.add = like->add;
+    w->work.update = like->update;
+    w->work.transient = like->transient;
+    return STATUS_OK;
+}
+
 /* The first work in another form, as steps on machines elsewhere have it: nothing is timed again.
  */
 static enum status adapt_work(const struct planner *p, struct planner_work *w)
 {
-    const struct cost_work *first = &p->works[0].work;
-
     planner_time_like(&p->works[0], w->graph, w->nodes);
-    TRY(cost_read(w->graph, w->nodes, w->shards, first->n_states, &w->work));
-    w->work.meeting = first->meeting;
-    w->work.add = first->add;
-    w->work.update = first->update;
-    w->work.transient = first->transient;
-    return STATUS_OK;
+    return work_like(&p->works[0].work, w);
 }
 
 /* The first work in other shards, as if time and bytes were in proportion to samples. */
@@ -380,10 +383,9 @@ static enum status make_work(struct planner *p, struct planner_work *w)
 static void release_work(struct planner_work *w)
 {
     cost_release(&w->work);
-    if (w->open > 1) /* the graph and the times of its nodes are another's */
-        return;
-    graph_destroy(w->graph);
     mem_free(w->nodes);
+    if (w->open == 1) /* else the graph is another's */
+        graph_destroy(w->graph);
 }
 
 enum status planner_work(struct planner *p, int64_t shards, int threads, bool factors,
@@ -421,36 +423,55 @@ enum status planner_work(struct planner *p, int64_t shards, int threads, bool fa
     return STATUS_OK;
 }
 
-/* The layers of `closed`, each as much slower as it was seen to be. */
-static enum status slow_layers(const struct planner_work *closed, const struct graph *graph,
-                               const double *before, const double *after,
-                               struct planner_work *out)
+/* How much longer each layer takes: forward in out[2 l], backward in out[2 l + 1]. */
+static enum status compare_layers(const struct graph *graph, const double *before,
+                                  const double *after, double *out)
 {
-    struct cost_work was, is = { 0 };
+    struct cost_work was, is;
 
-    TRY(cost_read(graph, before, closed->shards, 0, &was));
-    enum status status = cost_read(graph, after, closed->shards, 0, &is);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)was.n_layers, sizeof *out->work.layers, &out->work.layers);
+    TRY(cost_read(graph, before, 1, 0, &was));
+    const enum status status = cost_read(graph, after, 1, 0, &is);
     for (int l = 0; status == STATUS_OK && l < was.n_layers; l++) {
-        struct cost_layer *layer = &out->work.layers[l];
-        *layer = closed->work.layers[l];
-        layer->forward *= was.layers[l].forward > 0
-                              ? fmax(is.layers[l].forward / was.layers[l].forward, 1)
-                              : 1;
-        layer->backward *= was.layers[l].backward > 0
-                               ? fmax(is.layers[l].backward / was.layers[l].backward, 1)
-                               : 1;
+        const struct cost_layer *a = &was.layers[l], *b = &is.layers[l];
+        out[2 * l] = a->forward > 0 ? fmax(b->forward / a->forward, 1) : 1;
+        out[2 * l + 1] = a->backward > 0 ? fmax(b->backward / a->backward, 1) : 1;
     }
     cost_release(&was);
-    cost_release(&is);
+    if (status == STATUS_OK)
+        cost_release(&is);
+    return status;
+}
+
+/* The nodes of `closed`, each as much slower as its layer was seen to be. */
+static enum status slow_nodes(const struct planner_work *closed, const double *before,
+                              const double *after, double *nodes)
+{
+    const struct graph *graph = closed->graph;
+    const int count = graph_node_count(graph);
+    double *slower;
+    int *layer_of;
+
+    TRY(mem_alloc(2 * (size_t)count + 1, sizeof *slower, &slower));
+    enum status status = mem_alloc((size_t)count + 1, sizeof *layer_of, &layer_of);
+    if (status == STATUS_OK)
+        status = cost_layers(graph, layer_of);
+    if (status == STATUS_OK)
+        status = compare_layers(graph, before, after, slower);
+    for (int n = 0; status == STATUS_OK && n < count; n++) {
+        const bool is_backward = graph_node(graph, n)->phase == PHASE_BACKWARD;
+        nodes[n] =
+            closed->nodes[n] * (layer_of[n] < 0 ? 1 : slower[2 * layer_of[n] + is_backward]);
+    }
+    mem_free(slower);
+    mem_free(layer_of);
     return status;
 }
 
 /* Nodes with one shard a lane, then with all that are open. */
 static enum status measure_open(const struct planner *p, const struct planner_work *closed,
-                                const struct graph *graph, struct planner_work *out)
+                                struct planner_work *out)
 {
+    const struct graph *graph = closed->graph;
     struct measure_config how = side_by_side(p, closed->threads, closed->apart);
     struct measured *before, *after;
 
@@ -460,18 +481,16 @@ static enum status measure_open(const struct planner *p, const struct planner_wo
     how.open = out->open;
     enum status status = measured_make(p->job, graph, how, &after);
     if (status == STATUS_OK) {
-        status = slow_layers(closed, graph, before->nodes, after->nodes, out);
+        status = slow_nodes(closed, before->nodes, after->nodes, out->nodes);
         measured_free(after, graph);
     }
     measured_free(before, graph);
-    return status;
+    return status == STATUS_OK ? work_like(&closed->work, out) : status;
 }
 
 enum status planner_open_work(struct planner *p, struct planner_work *closed, int64_t open,
                               struct planner_work **out)
 {
-    struct graph *graph;
-
     *out = closed;
     for (int i = 0; open > 1 && i < p->n_works; i++) {
         const struct planner_work *w = &p->works[i];
@@ -485,12 +504,13 @@ enum status planner_open_work(struct planner *p, struct planner_work *closed, in
     struct planner_work *w = &p->works[p->n_works];
     *w = *closed;
     w->open = open;
-    TRY(job_make_graph(p->job, closed->shards, closed->factors, &graph));
-    if (measure_open(p, closed, graph, w) == STATUS_OK) { /* else as if they were closed */
-        p->n_works++;
-        *out = w;
+    TRY(mem_alloc((size_t)graph_node_count(w->graph) + 1, sizeof *w->nodes, &w->nodes));
+    if (measure_open(p, closed, w) != STATUS_OK) { /* then as if they were closed */
+        mem_free(w->nodes);
+        return STATUS_OK;
     }
-    graph_destroy(graph);
+    p->n_works++;
+    *out = w;
     return STATUS_OK;
 }
 
@@ -522,6 +542,7 @@ void planner_release(struct planner *p)
     for (int i = 0; i < p->n_works; i++)
         release_work(&p->works[i]);
     planner_release_programs(p);
+    planner_release_grids(p);
     cost_release(&p->alone);
 }
 
@@ -541,8 +562,7 @@ static enum status time_whole(const struct planner *p, struct planner_work *whol
 static enum status compare_shared(const struct planner *p, struct planner_work *whole,
                                   const struct graph *graph, struct cost_sharing *out)
 {
-    const struct tensor_work between = work_of_tensor(graph);
-    struct cost_sharing sharing = { .sums = between.exchanges, .bytes = between.bytes };
+    struct cost_sharing sharing;
     double forward, backward;
 
     TRY(time_whole(p, whole));

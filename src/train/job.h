@@ -100,11 +100,11 @@ MUST_CHECK enum status job_graph_at(const struct job *job, struct axes_place pla
 /* The graph of a step on one rank, in so many shards; factors as pass_config has it. */
 MUST_CHECK enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
                                       struct graph **out);
-/* The same after a strategy's passes, for ranks that all have the whole model, on such a network;
+/* The same after a strategy's passes, for the rank at a place of its axes, on such a network;
  * shards of so many samples. */
 MUST_CHECK enum status job_make_step_graph(const struct job *job,
                                            const struct strategy *strategy,
-                                           const struct axes *axes,
+                                           const struct axes *axes, struct axes_place place,
                                            const struct pass_network *network, int64_t rows,
                                            int64_t shards, struct graph **out);
 /* Bytes of a payload for each byte of a gradient; 1: gradients go as they are. */

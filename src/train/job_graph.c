@@ -242,8 +242,9 @@ enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
 }
 
 enum status job_make_step_graph(const struct job *job, const struct strategy *strategy,
-                                const struct axes *axes, const struct pass_network *network,
-                                int64_t rows, int64_t shards, struct graph **out)
+                                const struct axes *axes, struct axes_place place,
+                                const struct pass_network *network, int64_t rows,
+                                int64_t shards, struct graph **out)
 {
     struct job copy = *job; /* passes note what they chose */
     struct graph *graph;
@@ -253,7 +254,7 @@ enum status job_make_step_graph(const struct job *job, const struct strategy *st
     copy.settings.batch = copy.model_config.batch = rows * shards;
     copy.settings.shards = shards;
     copy.parallax.network = *network;
-    copy.place = (struct axes_place){ 0 };
+    copy.place = place;
     TRY(model_build(job->model, &copy.model_config, &graph));
     const struct pass *const *passes = strategy_passes(strategy, axes, network->nodes > 1);
     enum status status = run_passes(&copy, graph, passes, NULL);

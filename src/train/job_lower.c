@@ -146,7 +146,9 @@ enum status job_task_work(const struct job *job, const struct program *program,
     const struct graph *graph = begins_in_step ? job->sync_graph : job->graph;
     const struct settings *s = &job->settings;
     const int64_t parts = axes_are_private(&job->axes) && !begins_in_step ? job->axes.dp : 1;
-    struct work_config config = { .shards = s->shards / parts, .window = cost_window };
+    struct work_config config = { .shards = s->shards / parts,
+                                  .window = cost_window,
+                                  .tensor = job->axes.tp };
 
     TRY(job_compressed_share(job, &config.compressed));
     return program_work(program, graph, &config, out);

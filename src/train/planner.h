@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* planner.h - what a forecast is made from. Private to train/: forecast.c has rows,
  * forecast_choice.c the choice, forecast_work.c what a step costs a lane, forecast_walk.c the
- * prediction of a step whose ranks all have the whole model, forecast_memory.c the check before a
- * run, forecast_print.c the file. */
+ * prediction of a step whose ranks all have the whole model, forecast_grid.c that of a grid,
+ * forecast_memory.c the check before a run, forecast_print.c the file. */
 #ifndef TRAIN_PLANNER_H
 #define TRAIN_PLANNER_H
 
@@ -16,7 +16,8 @@ enum {
     PLANNER_ROWS = 512,
     PLANNER_SHARED = 16,
     PLANNER_PROGRAMS = 32,
-    PLANNER_WALKS = 64
+    PLANNER_WALKS = 64,
+    PLANNER_GRIDS = 12
 };
 
 /* A step in so many shards, as lanes of so many threads do it. */
@@ -72,6 +73,22 @@ struct planner_walked {
     struct walk_result result;
 };
 
+/* What the stages of a grid's copies run; without stages there is one. */
+struct planner_stage {
+    struct graph *graph;
+    struct program *program[2]; /* [1]: gradients are given back; NULL: not lowered yet */
+    struct task_work *works[2];
+};
+struct planner_grid_key {
+    int dp, tp, pp, chunks, nodes;
+    bool holds;           /* parameters in parts */
+    int64_t rows, shards; /* of a shard; of a step */
+};
+struct planner_grid {
+    struct planner_grid_key key;
+    struct planner_stage *stages;
+};
+
 struct planner {
     const struct job *job;
     const struct forecast_options *options;
@@ -83,6 +100,8 @@ struct planner {
     struct planner_program programs[PLANNER_PROGRAMS];
     struct planner_walked walks[PLANNER_WALKS];
     int n_graphs, n_programs, n_walks;
+    struct planner_grid grids[PLANNER_GRIDS]; /* the last ones; the next replaces the oldest */
+    int n_grids, next_grid;
     double step;            /* seconds of the first's step as it was measured; 0: it was not */
     struct cost_work alone; /* the same with nothing beside it; no layers: it is the same */
     bool looks_across; /* some op looks at several samples: shards are more than rounding */
@@ -119,7 +138,16 @@ MUST_CHECK enum status planner_walk(struct planner *p, const struct forecast_row
                                     const struct planner_work *w, const struct cost_work *work,
                                     struct cost_estimate *out);
 
+/* A step of a grid: the programs of one copy's stages, walked together; sets out's seconds, compute,
+ * bubble and bytes. timeline: NULL, or is filled. */
+MUST_CHECK enum status planner_walk_grid(struct planner *p, const struct forecast_row *row,
+                                         const struct planner_work *w,
+                                         const struct cost_work *work,
+                                         struct cost_estimate *out,
+                                         struct walk_timeline *timeline);
+
 void planner_release_programs(struct planner *p);
+void planner_release_grids(struct planner *p);
 
 /* All rows for plan->ranks ranks, with predictions. */
 MUST_CHECK enum status planner_fill_rows(struct planner *p);

@@ -7,7 +7,7 @@ command -v python3 >/dev/null || skip "no python3"
 moves() {
     local within=$1 nodes=1
     shift
-    case " $* " in *" --flat "*) nodes=2 ;; esac
+    case " $* " in *" --flat "* | *" tensor "* | *" pipeline "*) nodes=2 ;; esac # each has its own
     "$tutti" bench train "$@" -n 2 --threads 1 --windows 1 --json >bench.json || complain "bench $*"
     for ((r = 0; r < nodes; r++)); do
         "$tutti" graph "$@" -n 2 --threads 1 --after lower --rank $r --format json \
@@ -34,4 +34,9 @@ moves 0.001 mlp --flat --strategy zero --split dp=2,zero=2
 moves 0.001 mlp --flat --strategy zero --split dp=2,zero=3
 moves 0.001 mlp --flat --compress int8
 moves 0.005 lenet --clip 1 --flat
+moves 0.001 lenet --strategy tensor
+moves 0.001 lenet --strategy tensor --flat
+moves 0.001 gpt --strategy tensor --batch 2
+moves 0.001 lenet --strategy pipeline
+moves 0.001 lenet --strategy pipeline --pipeline interleaved:2
 finish

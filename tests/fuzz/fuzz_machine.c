@@ -41,8 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                             .team = 1,
                                             .chunks = 1 };
         struct cost_estimate out;
-        if (ranks % pp ||
-            cost_predict_grid(&work, &machine.cluster, &choice, &out, NULL) != STATUS_OK)
+        if (ranks % pp || cost_grid(&work, &machine.cluster, &choice, &out) != STATUS_OK)
             continue;
         BUG_ON(!isfinite(out.seconds) || out.seconds <= 0 || !isfinite(out.memory));
     }
