@@ -35,23 +35,22 @@ static void help(void)
 {
     cli_print_settings(allowed, NULL);
     cli_print_flags("Picture", flags);
-    puts(
-        "\nEvery rank of a data-parallel strategy runs the same graph; of a pipeline all have "
-        "the\n"
-        "whole, in which a rank sums and updates what is its own. The text ends with its "
-        "operations\nand bytes; no GPU is needed to see the graph of one.\n\n"
-        "--after lower shows the step program: the tasks that the graph is lowered to, with "
-        "the\n"
-        "place and the medium of each, what it waits for, and what it reads and writes. They "
-        "are\n"
-        "what runs: --trace shows the same tasks. Parameter servers are the last ranks; theirs "
-        "are\nthe tasks of a clock.\n\nExamples\n"
-        "  tutti graph mlp --after model\n"
-        "  tutti graph cnn --strategy mirrored -n 2 --format svg > cnn.svg\n"
-        "  tutti graph cnn --strategy zero -n 4 --flat --rank 1 --after lower\n"
-        "  tutti graph cnn --strategy ps -n 2 --rank 2 --after lower\n"
-        "  tutti graph resnet18 --batch 512 --device cuda | tail -1\n"
-        "  tutti graph cnn --format json > cnn.json; tutti train cnn.json");
+    puts("\nEvery rank of a data-parallel strategy runs the same graph; of a pipeline all have "
+         "the\n"
+         "whole, in which a rank sums and updates what is its own. The text ends with its "
+         "operations\nand bytes; no GPU is needed to see the graph of one.\n\n"
+         "--after lower shows the step program: the tasks that the graph is lowered to, with "
+         "the\n"
+         "place and the medium of each, what it waits for, and what it reads and writes. They "
+         "are\n"
+         "what runs: --trace shows the same tasks. Parameter servers are the last ranks.\n"
+         "\nExamples\n"
+         "  tutti graph mlp --after model\n"
+         "  tutti graph cnn --strategy mirrored -n 2 --format svg > cnn.svg\n"
+         "  tutti graph cnn --strategy zero -n 4 --flat --rank 1 --after lower\n"
+         "  tutti graph cnn --strategy ps -n 2 --rank 2 --after lower\n"
+         "  tutti graph resnet18 --batch 512 --device cuda | tail -1\n"
+         "  tutti graph cnn --format json > cnn.json; tutti train cnn.json");
 }
 
 static bool is_format(const char *name)
