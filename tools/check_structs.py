@@ -23,6 +23,9 @@ WIDE = {
     "exec/talk.h": "small structs of tensor-parallel exchanges; a lane has one by value",
     "exec/plan.h": "constants: instructions and places that a plan has",
     "ps/slices.h": "constants: which slices a server owns",
+    "ps/block.h": "constants: where slices lie in shared memory; servers and clients have one by value",
+    "ps/frame.h": "the messages that all of ps/ exchanges",
+    "ps/line.h": "the lines that servers and clients send them through",
 }
 # The redesign of devices replaces these: neither they nor their fields count until then.
 DEVICES = re.compile(r"exec/device_")

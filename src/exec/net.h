@@ -150,6 +150,18 @@ struct net_shapes {
     struct extents extents; /* that they are for */
 };
 
+/* The exchange that begins now. */
+struct net_exchange {
+    struct exchange_member *members; /* one a node */
+    struct exchange_transfer *transfers;
+};
+
+/* Of the transfers of all tasks. */
+struct net_room {
+    struct transport_request *requests;
+    bool *flags; /* is_done, is_counted */
+};
+
 struct net_codec;
 struct net_rows;
 struct unshard;
@@ -171,11 +183,9 @@ struct net {
     int n_tasks;
     uint32_t tags;
     int *task_at; /* of each task of the program: its index; -1: another rail's, or a lane's */
-    struct transport_request *requests; /* of all tasks */
-    bool *flags;                        /* likewise: is_done, is_counted */
+    struct net_room room;
     struct net_sums sums;
-    struct exchange_member *members;     /* one a node: of the exchange that begins now */
-    struct exchange_transfer *transfers; /* of this one */
+    struct net_exchange exchange;
     struct net_states states;
     struct net_codec **codecs; /* one a bucket; NULL: not compressed, or another rail's */
     struct net_rows **served;  /* one a bucket; NULL: not served; the first rail's alone */

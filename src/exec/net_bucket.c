@@ -57,8 +57,8 @@ static void find_members(struct net *net, int b)
 {
     for (int node = 0; node < net->topology->nodes; node++) {
         const struct slice slice = net_slice(net, b, node, net->rail);
-        net->members[node].at = slice.at;
-        net->members[node].count = slice.count;
+        net->exchange.members[node].at = slice.at;
+        net->exchange.members[node].count = slice.count;
     }
 }
 
@@ -81,10 +81,10 @@ static enum status start_transfer(struct net *net, struct net_task *t,
 static enum status start_sum(struct net *net, struct net_task *t)
 {
     find_members(net, t->task->bucket);
-    const int n = exchange_reduce_scatter(net->members, net->topology->nodes,
-                                          net->topology->node, net->transfers);
+    const int n = exchange_reduce_scatter(net->exchange.members, net->topology->nodes,
+                                          net->topology->node, net->exchange.transfers);
     for (int i = 0; i < n; i++)
-        TRY(start_transfer(net, t, &net->transfers[i]));
+        TRY(start_transfer(net, t, &net->exchange.transfers[i]));
     return STATUS_OK;
 }
 
@@ -157,8 +157,8 @@ static int list_params(struct net *net, int b)
     if (!has_bytes(net, b))
         return 0;
     find_members(net, b);
-    return exchange_all_gather(net->members, net->topology->nodes, net->topology->node,
-                               net->transfers);
+    return exchange_all_gather(net->exchange.members, net->topology->nodes, net->topology->node,
+                               net->exchange.transfers);
 }
 
 /* Another node sends its part when it has this node's partial sums, so the lanes are done with it. */
@@ -167,7 +167,7 @@ static enum status receive_params(struct net *net, struct net_task *t)
     const int n = list_params(net, t->task->bucket);
 
     for (int i = 0; i < n; i++) {
-        const struct exchange_transfer *x = &net->transfers[i];
+        const struct exchange_transfer *x = &net->exchange.transfers[i];
         if (!x->is_send)
             TRY(net_receive(net, t, net_peer(net, x->member), t->tag,
                             net->memory->param + x->at, x->count * sizeof(float)));
@@ -180,7 +180,7 @@ static enum status send_params(struct net *net, struct net_task *t)
     const int n = list_params(net, t->task->bucket);
 
     for (int i = 0; i < n; i++) {
-        const struct exchange_transfer *x = &net->transfers[i];
+        const struct exchange_transfer *x = &net->exchange.transfers[i];
         if (x->is_send)
             TRY(net_send_counted(net, t, net_peer(net, x->member), t->tag,
                                  net->memory->param + x->at, x->count * sizeof(float)));

@@ -196,14 +196,14 @@ static enum status send_round(struct net *net, struct net_task *t, struct net_co
     else
         codec_encode(codec->state, codec->round, gradient, own);
     for (int node = 0; node < net->topology->nodes; node++) {
-        net->members[node].at = (size_t)node * stride;
-        net->members[node].count = codec->bytes[node] = bytes;
-        codec->arrived[node] = payloads + net->members[node].at;
+        net->exchange.members[node].at = (size_t)node * stride;
+        net->exchange.members[node].count = codec->bytes[node] = bytes;
+        codec->arrived[node] = payloads + net->exchange.members[node].at;
     }
-    const int n = exchange_all_gather(net->members, net->topology->nodes, net->topology->node,
-                                      net->transfers);
+    const int n = exchange_all_gather(net->exchange.members, net->topology->nodes,
+                                      net->topology->node, net->exchange.transfers);
     for (int i = 0; i < n; i++) {
-        const struct exchange_transfer *x = &net->transfers[i];
+        const struct exchange_transfer *x = &net->exchange.transfers[i];
         const int peer = net_peer(net, x->member);
         if (x->is_send)
             TRY(net_send(net, t, peer, tag, payloads + x->at, x->count));

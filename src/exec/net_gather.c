@@ -24,11 +24,11 @@ static enum status exchange(struct net *net, struct net_task *t, int64_t count, 
 {
 
     for (int node = 0; node < net->topology->nodes; node++)
-        net->members[node].count = 1;
-    const int n = exchange_all_gather(net->members, net->topology->nodes, net->topology->node,
-                                      net->transfers);
+        net->exchange.members[node].count = 1;
+    const int n = exchange_all_gather(net->exchange.members, net->topology->nodes,
+                                      net->topology->node, net->exchange.transfers);
     for (int i = 0; i < n; i++) {
-        const struct exchange_transfer *x = &net->transfers[i];
+        const struct exchange_transfer *x = &net->exchange.transfers[i];
         const int peer = net_peer(net, x->member);
         for (int64_t which = 0; which < count; which++) {
             const struct parcel p =

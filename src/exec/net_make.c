@@ -100,9 +100,9 @@ static enum status list_tasks(struct net *net)
 
 static size_t place_transfers(struct net *net, struct transfers *list, int most, size_t used)
 {
-    *list = (struct transfers){ .request = net->requests + used,
-                                .is_done = net->flags + 2 * used,
-                                .is_counted = net->flags + 2 * used + most,
+    *list = (struct transfers){ .request = net->room.requests + used,
+                                .is_done = net->room.flags + 2 * used,
+                                .is_counted = net->room.flags + 2 * used + most,
                                 .most = most,
                                 .last = -1 };
     return used + (size_t)most;
@@ -119,8 +119,8 @@ static enum status share_requests(struct net *net)
         const struct net_most most = t->row->most ? t->row->most(net, t->task) : none;
         all += (size_t)(most.receives + most.sends);
     }
-    TRY(mem_alloc(all + 1, sizeof *net->requests, &net->requests));
-    TRY(mem_alloc(2 * all + 2, sizeof *net->flags, &net->flags));
+    TRY(mem_alloc(all + 1, sizeof *net->room.requests, &net->room.requests));
+    TRY(mem_alloc(2 * all + 2, sizeof *net->room.flags, &net->room.flags));
     for (int i = 0; i < net->n_tasks; i++) {
         struct net_task *t = &net->tasks[i];
         const struct net_most most = t->row->most ? t->row->most(net, t->task) : none;
@@ -236,11 +236,11 @@ static enum status make_exchange(struct net *net)
 {
     const int nodes = net->exec->topology.nodes;
 
-    TRY(mem_alloc((size_t)nodes, sizeof *net->members, &net->members));
+    TRY(mem_alloc((size_t)nodes, sizeof *net->exchange.members, &net->exchange.members));
     for (int node = 0; node < nodes; node++)
-        net->members[node].sums = net->sums.n_of[node];
-    const int most = exchange_most(net->members, nodes, net->exec->topology.node);
-    return mem_alloc((size_t)most, sizeof *net->transfers, &net->transfers);
+        net->exchange.members[node].sums = net->sums.n_of[node];
+    const int most = exchange_most(net->exchange.members, nodes, net->exec->topology.node);
+    return mem_alloc((size_t)most, sizeof *net->exchange.transfers, &net->exchange.transfers);
 }
 
 enum status net_start(struct exec *exec)
@@ -295,14 +295,14 @@ void net_destroy(struct exec *exec)
     net_codecs_destroy(net);
     net_unshards_destroy(net);
     net_rows_destroy(net);
-    mem_free(net->members);
-    mem_free(net->transfers);
+    mem_free(net->exchange.members);
+    mem_free(net->exchange.transfers);
     mem_free(net->sums.part_of);
     mem_free(net->worker.columns);
     mem_free(net->worker.scratch);
     mem_free(net->sums.scratch);
-    mem_free(net->requests);
-    mem_free(net->flags);
+    mem_free(net->room.requests);
+    mem_free(net->room.flags);
     mem_free(net->tasks);
     mem_free(net->task_at);
     mem_free(net->shapes.of);

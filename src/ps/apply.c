@@ -30,20 +30,21 @@ enum status apply_create(struct server *server)
     for (int i = 0; i < slices->count; i++)
         width =
             slices->slice[i].width > (int64_t)width ? (size_t)slices->slice[i].width : width;
-    TRY(mem_alloc(TREE_SCRATCH + TREE_STRETCH, sizeof(float), &server->scratch));
-    TRY(mem_alloc(n_parts, sizeof(*server->parts), &server->parts));
-    TRY(mem_alloc((size_t)server->config.workers * 2 * TREE_DEPTH, sizeof(*server->cursors),
-                  &server->cursors));
-    server->sums.floats = (width + 15) / 16 * 16;
-    return mem_alloc(TREE_DEPTH * server->sums.floats, sizeof(float), &server->sums.data);
+    TRY(mem_alloc(TREE_SCRATCH + TREE_STRETCH, sizeof(float), &server->adder.scratch));
+    TRY(mem_alloc(n_parts, sizeof(*server->adder.parts), &server->adder.parts));
+    TRY(mem_alloc((size_t)server->config.workers * 2 * TREE_DEPTH,
+                  sizeof(*server->adder.cursors), &server->adder.cursors));
+    server->adder.sums.floats = (width + 15) / 16 * 16;
+    return mem_alloc(TREE_DEPTH * server->adder.sums.floats, sizeof(float),
+                     &server->adder.sums.data);
 }
 
 void apply_destroy(struct server *server)
 {
-    mem_free(server->scratch);
-    mem_free(server->parts);
-    mem_free(server->cursors);
-    mem_free(server->sums.data);
+    mem_free(server->adder.scratch);
+    mem_free(server->adder.parts);
+    mem_free(server->adder.cursors);
+    mem_free(server->adder.sums.data);
 }
 
 static void update(const struct server *server, struct held *held, const float *gradient,
@@ -60,7 +61,7 @@ static void update(const struct server *server, struct held *held, const float *
 /* What the sum over some of the step's samples is multiplied by to stand for all. */
 static const float *scaled(struct server *server, const float *sum, size_t count, float factor)
 {
-    float *out = server->scratch + TREE_SCRATCH;
+    float *out = server->adder.scratch + TREE_SCRATCH;
 
     if (factor == 1)
         return sum;
@@ -79,10 +80,10 @@ static void apply_dense(struct server *server, struct held *held, int n_parts, i
 
     for (size_t at = 0; at < all; at += TREE_STRETCH) {
         const size_t count = all - at < TREE_STRETCH ? all - at : TREE_STRETCH;
-        const float *sum =
-            factor == 1
-                ? tree_combine(server->parts, n_parts, leaves, at, count, server->scratch)
-                : tree_combine_some(server->parts, n_parts, leaves, at, count, server->scratch);
+        const float *sum = factor == 1 ? tree_combine(server->adder.parts, n_parts, leaves, at,
+                                                      count, server->adder.scratch)
+                                       : tree_combine_some(server->adder.parts, n_parts, leaves,
+                                                           at, count, server->adder.scratch);
         sum = scaled(server, sum, count, factor);
         if (squares)
             squares[at / TREE_STRETCH] = kernel_sum_squares(
@@ -95,7 +96,7 @@ static void apply_dense(struct server *server, struct held *held, int n_parts, i
 static int take_parts(struct server *server, const struct seat *seat, int n_parts)
 {
     for (int i = 0; i < seat->n_parts; i++)
-        server->parts[n_parts++] = seat->parts[i];
+        server->adder.parts[n_parts++] = seat->parts[i];
     return n_parts;
 }
 
@@ -130,7 +131,7 @@ static int take_lists(struct server *server, const struct held *held, const stru
     for (int p = 0; p < server->slices->n_nodes[seat->worker]; p++) {
         const int64_t count = seat->rows.counts[p];
         if (count > 0)
-            server->cursors[n_cursors++] =
+            server->adder.cursors[n_cursors++] =
                 (struct cursor){ .next = seat->rows.ids + at,
                                  .end = seat->rows.ids + at + count,
                                  .row = seat->rows.rows + at * held->slice->width,
@@ -167,9 +168,9 @@ static void apply_rows(struct server *server, struct held *held, int n_cursors, 
                        const struct kernel_update_step *numbers, struct exact_sum *squares)
 {
     const size_t width = (size_t)held->slice->width;
-    struct cursor *cursors = server->cursors;
+    struct cursor *cursors = server->adder.cursors;
 
-    server->sums.width = width;
+    server->adder.sums.width = width;
     for (;;) {
         int32_t id = INT32_MAX;
 
@@ -179,18 +180,18 @@ static void apply_rows(struct server *server, struct held *held, int n_cursors, 
         }
         if (id == INT32_MAX)
             return;
-        server->sums.count = 0;
+        server->adder.sums.count = 0;
         for (int i = 0; i < n_cursors; i++) {
             struct cursor *cursor = &cursors[i];
             if (cursor->next == cursor->end || *cursor->next != id)
                 continue;
-            memcpy(tree_sums_push(&server->sums, cursor->shard), cursor->row,
+            memcpy(tree_sums_push(&server->adder.sums, cursor->shard), cursor->row,
                    width * sizeof(float));
             cursor->next++;
             cursor->row += width;
         }
-        tree_sums_end(&server->sums);
-        const float *sum = scaled(server, server->sums.data, width, factor);
+        tree_sums_end(&server->adder.sums);
+        const float *sum = scaled(server, server->adder.sums.data, width, factor);
         if (squares) {
             exact_sum_add(squares, kernel_sum_squares(sum, width));
             continue;

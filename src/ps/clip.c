@@ -154,9 +154,9 @@ static uint64_t furthest_clock(const struct server *server)
 /* The last of another server's squares has come. */
 static void trace_squares(const struct server *server, int from, uint64_t clock)
 {
-    const struct program *program = server->program;
+    const struct program *program = server->tasks.program;
 
-    for (int t = 0; server->rows && t < program->n_tasks; t++) {
+    for (int t = 0; server->traces.rows && t < program->n_tasks; t++) {
         if (program->tasks[t].kind == TASK_RECEIVE && program->tasks[t].peer == from &&
             clip_knows_all_of(server, from, clock + 1))
             server_trace(server, t, -1, clock);

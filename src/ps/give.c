@@ -95,7 +95,7 @@ enum status give_values(struct server *server, struct held *held, struct seat *s
 /* Traces the end of pulls: their frames are made, or the worker has copied the values. */
 void give_end(struct server *server)
 {
-    for (int i = 0; i < server->n_held && server->rows; i++) {
+    for (int i = 0; i < server->n_held && server->traces.rows; i++) {
         for (int w = 0; w < server->config.workers; w++) {
             struct seat *seat = &server->held[i].seats[w];
             if (seat->is_reading)

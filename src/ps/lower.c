@@ -102,12 +102,12 @@ enum status ps_lower(const struct ps_config *config, int server, struct program 
 /* Code that handles frames finds a slice's tasks by these numbers. */
 static void number_task(struct server *server, int number)
 {
-    const struct task *task = &server->program->tasks[number];
+    const struct task *task = &server->tasks.program->tasks[number];
 
     if (task->kind == TASK_BARRIER)
-        server->ticks = number;
+        server->tasks.ticks = number;
     if (task->kind == TASK_ALL_REDUCE)
-        server->losses = number;
+        server->tasks.losses = number;
     if (task->slice < 0)
         return;
     struct slice_tasks *tasks = &server->held[server->held_of[task->slice]].tasks;
@@ -123,14 +123,15 @@ static void number_task(struct server *server, int number)
 
 static enum status name_tasks(struct server *server)
 {
-    const struct program *program = server->program;
+    const struct program *program = server->tasks.program;
     struct strbuf name;
 
-    mem_free(server->names);
-    server->names = NULL;
-    if (!server->rows)
+    mem_free(server->traces.names);
+    server->traces.names = NULL;
+    if (!server->traces.rows)
         return STATUS_OK;
-    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *server->names, &server->names));
+    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *server->traces.names,
+                  &server->traces.names));
     for (int t = 0; t < program->n_tasks; t++) {
         char number[16];
         strbuf_init(&name, 256);
@@ -138,9 +139,11 @@ static enum status name_tasks(struct server *server)
         snprintf(number, sizeof number, "%d", t);
         enum status status = strbuf_status(&name);
         if (status == STATUS_OK)
-            status = trace_keep(server->config.trace.trace, name.text, &server->names[t].name);
+            status = trace_keep(server->config.trace.trace, name.text,
+                                &server->traces.names[t].name);
         if (status == STATUS_OK)
-            status = trace_keep(server->config.trace.trace, number, &server->names[t].number);
+            status =
+                trace_keep(server->config.trace.trace, number, &server->traces.names[t].number);
         strbuf_release(&name);
         TRY(status);
     }
@@ -152,13 +155,13 @@ enum status server_lower(struct server *server)
     struct program *program;
 
     TRY(lower(server->slices, server->is_lost, server->number, &program));
-    program_destroy(server->program);
-    server->program = program;
+    program_destroy(server->tasks.program);
+    server->tasks.program = program;
     for (int i = 0; i < server->n_held; i++)
         server->held[i].tasks = (struct slice_tasks){ -1, -1, -1, -1 };
     for (int t = 0; t < program->n_tasks; t++)
         number_task(server, t);
-    server->takes_each = program->tasks[server->losses].is_of_workers;
+    server->tasks.takes_each = program->tasks[server->tasks.losses].is_of_workers;
     TRY(verify(program));
     TRY(run_list(server));
     return name_tasks(server);
@@ -175,12 +178,12 @@ enum status server_add_rows(struct server *server)
 
     if (!trace || count > TRACE_ROWS)
         return STATUS_OK;
-    TRY(mem_alloc((size_t)count, sizeof *server->rows, &server->rows));
-    TRY(trace_add_row(trace, "server", CAPACITY, &server->rows[0]));
+    TRY(mem_alloc((size_t)count, sizeof *server->traces.rows, &server->traces.rows));
+    TRY(trace_add_row(trace, "server", CAPACITY, &server->traces.rows[0]));
     for (int w = 0; w + 1 < count; w++) {
         char name[32];
         snprintf(name, sizeof name, "server, worker %d", w);
-        TRY(trace_add_row(trace, name, CAPACITY, &server->rows[w + 1]));
+        TRY(trace_add_row(trace, name, CAPACITY, &server->traces.rows[w + 1]));
     }
     return STATUS_OK;
 }
@@ -189,10 +192,10 @@ void server_trace_end(const struct server *server, struct server_span span)
 {
     if (span.begin == 0)
         return;
-    struct trace_row *row = server->rows[span.member + 1];
+    struct trace_row *row = server->traces.rows[span.member + 1];
     row->step = span.clock;
-    trace_record(row, span.begin, TRACE_TASK, server->names[span.task].name,
-                 server->names[span.task].number);
+    trace_record(row, span.begin, TRACE_TASK, server->traces.names[span.task].name,
+                 server->traces.names[span.task].number);
 }
 
 struct server_span server_span(const struct server *server, int task, int member,
@@ -200,7 +203,7 @@ struct server_span server_span(const struct server *server, int task, int member
 {
     const struct ps_trace *trace = &server->config.trace;
     const bool is_traced =
-        server->rows && task >= 0 && clock >= trace->begin && clock < trace->end;
+        server->traces.rows && task >= 0 && clock >= trace->begin && clock < trace->end;
 
     return (struct server_span){
         .begin = is_traced ? clock_ns() : 0, .task = task, .member = member, .clock = clock

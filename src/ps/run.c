@@ -34,7 +34,7 @@ static bool does(const struct task *task, enum task_kind kind)
 
 uint64_t update_done(const struct server *server, const struct seat *seat)
 {
-    return server->takes_each ? seat->applied : seat->held->clock;
+    return server->tasks.takes_each ? seat->applied : seat->held->clock;
 }
 
 /* Are they over? ------------------------------------------------------------------------------ */
@@ -107,7 +107,7 @@ static enum status end_update(struct server *server, struct held *held, int work
     server->moved = true;
     server->stats.server[server->number].updates++;
     server_meet(server, "applied");
-    if (does(&server->program->tasks[span.task], TASK_REPLICATE)) {
+    if (does(&server->tasks.program->tasks[span.task], TASK_REPLICATE)) {
         held->span = span;
         return copy_begin(server, held, worker);
     }
@@ -212,7 +212,7 @@ static enum status run_each(struct server *server, int number, struct held *held
 
 static enum status run_sum(struct server *server, int number, struct held *held)
 {
-    const struct task *task = &server->program->tasks[number];
+    const struct task *task = &server->tasks.program->tasks[number];
 
     if (does(task, TASK_NORM))
         return run_squares(server, number, held);
@@ -284,7 +284,7 @@ static const struct row {
 static bool is_over(const struct server *server, const struct wait *wait, int member,
                     uint64_t clocks)
 {
-    const struct task *other = &server->program->tasks[wait->task];
+    const struct task *other = &server->tasks.program->tasks[wait->task];
     const struct row *row = &rows[other->kind];
     const uint64_t back = (uint64_t)wait->is_last_step + (uint64_t)wait->earlier;
     int n = 0;
@@ -302,7 +302,7 @@ static bool is_over(const struct server *server, const struct wait *wait, int me
 
 bool run_is_ready(const struct server *server, int number, int member, uint64_t clocks)
 {
-    const struct program *program = server->program;
+    const struct program *program = server->tasks.program;
     const struct task *task = &program->tasks[number];
 
     for (int i = 0; i < task->n_waits; i++) {
@@ -314,16 +314,17 @@ bool run_is_ready(const struct server *server, int number, int member, uint64_t 
 
 enum status run_list(struct server *server)
 {
-    const struct program *program = server->program;
+    const struct program *program = server->tasks.program;
 
-    mem_free(server->turns);
-    server->n_turns = 0;
-    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *server->turns, &server->turns));
+    mem_free(server->tasks.turns);
+    server->tasks.n_turns = 0;
+    TRY(mem_alloc((size_t)program->n_tasks + 1, sizeof *server->tasks.turns,
+                  &server->tasks.turns));
     for (int t = 0; t < program->n_tasks; t++) {
         const struct task *task = &program->tasks[t];
         if (!rows[task->kind].run)
             continue;
-        server->turns[server->n_turns++] =
+        server->tasks.turns[server->tasks.n_turns++] =
             (struct turn){ .run = rows[task->kind].run,
                            .number = t,
                            .held = task->slice < 0 ? NULL : held_of(server, task) };
@@ -336,8 +337,8 @@ enum status run_tasks(struct server *server)
     if (!server->members[0].has_begun)
         return STATUS_OK;
     give_end(server);
-    for (int i = 0; i < server->n_turns; i++) {
-        const struct turn *turn = &server->turns[i];
+    for (int i = 0; i < server->tasks.n_turns; i++) {
+        const struct turn *turn = &server->tasks.turns[i];
         if (!turn->held || turn->held->n_waiting > 0)
             TRY(turn->run(server, turn->number, turn->held));
     }

@@ -354,11 +354,11 @@ void server_destroy(struct server *server)
     }
     apply_destroy(server);
     clip_destroy(server);
-    program_destroy(server->program);
-    mem_free(server->turns);
+    program_destroy(server->tasks.program);
+    mem_free(server->tasks.turns);
     mem_free(server->is_lost);
-    mem_free(server->rows);
-    mem_free(server->names);
+    mem_free(server->traces.rows);
+    mem_free(server->traces.names);
     mem_free(server->lines);
     mem_free(server->held);
     mem_free(server->held_of);

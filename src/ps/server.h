@@ -96,6 +96,30 @@ struct member {
     double wait;
 };
 
+/* The server's program, and what the loop runs of it. */
+struct server_tasks {
+    struct program *program;
+    int ticks, losses;  /* their tasks */
+    bool takes_each;    /* each push makes an update by itself, else all of a clock together */
+    struct turn *turns; /* tasks that the loop runs, in program order */
+    int n_turns;
+};
+
+struct server_traces {
+    struct trace_row **rows; /* of its own, and of each worker; NULL: nothing is traced */
+    struct {
+        const char *name, *number;
+    } * names; /* of each task */
+};
+
+/* Memory for sums (apply.c). */
+struct server_adder {
+    float *scratch;          /* TREE_SCRATCH, and a stretch */
+    struct tree_part *parts; /* of all workers */
+    struct tree_sums sums;   /* of rows */
+    struct cursor *cursors;
+};
+
 struct server {
     struct ps_config config;
     struct slices *slices;
@@ -112,21 +136,11 @@ struct server {
     uint64_t clock;  /* PS_STEP: of the next HEARD */
     bool was_lead;
     struct ps_tick sum, all; /* of the last round of ticks; of all */
-    float *scratch;          /* TREE_SCRATCH, and a stretch */
-    struct tree_part *parts; /* of all workers */
-    struct tree_sums sums;   /* of rows */
-    struct cursor *cursors;
+    struct server_adder adder;
     struct clip *clip; /* NULL: nothing is clipped */
     bool *is_lost;     /* [servers] */
-    struct program *program;
-    int ticks, losses;  /* their tasks */
-    bool takes_each;    /* each push makes an update by itself, else all of a clock together */
-    struct turn *turns; /* tasks that the loop runs, in program order */
-    int n_turns;
-    struct trace_row **rows; /* of its own, and of each worker; NULL: nothing is traced */
-    struct {
-        const char *name, *number;
-    } * names; /* of each task, for traces */
+    struct server_tasks tasks;
+    struct server_traces traces;
     struct ps_stats stats;
     int64_t first_tick_ns, spread_every, spread_count;
     bool moved;       /* since the last look */

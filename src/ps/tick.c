@@ -82,7 +82,7 @@ static void add_round(struct server *server)
 /* Answers workers whose clocks are over. */
 static enum status answer(struct server *server, int number, bool leads)
 {
-    const bool is_each = server->program->tasks[number].is_of_workers;
+    const bool is_each = server->tasks.program->tasks[number].is_of_workers;
 
     for (int w = 0; w < server->config.workers; w++) {
         struct member *member = &server->members[w];
@@ -100,7 +100,7 @@ static enum status answer(struct server *server, int number, bool leads)
 
 enum status tick_run(struct server *server, int number)
 {
-    const bool is_each = server->program->tasks[number].is_of_workers;
+    const bool is_each = server->tasks.program->tasks[number].is_of_workers;
     const bool leads = tick_is_lead(server);
 
     if (!is_each)
@@ -157,10 +157,10 @@ enum status tick_hear(struct server *server, int worker, const struct frame *fra
     member->said = tick.said;
     member->wait = tick.wait;
     member->is_waiting = true;
-    if (server->takes_each) /* else one that comes too late does not count */
+    if (server->tasks.takes_each) /* else one that comes too late does not count */
         add_tick(&server->all, &tick.said);
     record_spread(server);
-    server_trace(server, server->ticks, worker, frame->clock);
+    server_trace(server, server->tasks.ticks, worker, frame->clock);
     return STATUS_OK;
 }
 

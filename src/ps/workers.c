@@ -44,7 +44,8 @@ static bool waits(const struct server *server, const struct seat *seat)
 /* Do others wait for this worker, which does not wait itself? */
 static bool keeps_others(const struct server *server, int worker)
 {
-    return !server->takes_each || server->members[worker].ticked == workers_slowest(server);
+    return !server->tasks.takes_each ||
+           server->members[worker].ticked == workers_slowest(server);
 }
 
 int workers_awaited(const struct server *server)
