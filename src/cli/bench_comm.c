@@ -144,7 +144,7 @@ static enum status read_codecs(const char *text, struct comm_bench *bench)
 
 /* A line ---------------------------------------------------------------------------------- */
 
-/* What a line says, whoever did it. */
+/* A line of the output, of the engine's tasks or of a collective. */
 struct line {
     const char *op, *algorithm;
     size_t bytes;
@@ -183,7 +183,7 @@ static void print_line(const struct comm_bench *bench, const struct transport *t
     fflush(stdout);
 }
 
-/* What a step of training does ------------------------------------------------------------- */
+/* The tasks of a training step ------------------------------------------------------------- */
 
 static enum status time_bucket(const struct comm_bench *bench, struct transport *transport,
                                size_t bytes)

@@ -138,7 +138,7 @@ bool comm_can_combine(enum dtype dtype);
 /* out[i] = left[i] op right[i]; out may be left or right. */
 void comm_combine(const struct comm_call *call, void *out, const void *left, const void *right,
                   size_t count);
-/* What follows combines one source of each of `size` ranks, the first of the tree or all. */
+/* From now on sums combine one source of each of `size` ranks, the first of the tree or all. */
 void comm_order_of_ranks(struct comm *comm, int size);
 /* Or partial sums, left to right, that together hold all ranks. */
 void comm_order_of_nodes(struct comm *comm, const struct tree_node *nodes, int n);

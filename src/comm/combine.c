@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* combine.c - element by element sums and maxima, in pairs and along the tree.
  *
- * The order of additions is a list that kernel/tree.h makes, as for gradients: over p ranks, padded to
- * a power of two, absent leaves left out; p = 5:
+ * The order of additions is a list that kernel/tree.h makes, as for gradients: over p ranks, padded
+ * to a power of two, absent leaves left out; p = 5:
  *
  *               +
  *           /       \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* direct.c - messages: each part of the vector goes straight to the rank that sums it.
  *
- * The vector is cut into one part a rank. Everyone sends part r to rank r, which combines the p copies
- * along the tree and sends the result to everyone (exchange.h). Works for any number of ranks, on
- * any transport.
+ * The vector is cut into one part a rank. Everyone sends part r to rank r, which combines the p
+ * copies along the tree and sends the result to everyone (exchange.h). Works for any number of
+ * ranks, on any transport.
  *
  * All messages of a step are under way at once.
  * Cost: 2(p-1) messages in 2 dependent steps; each of the p ranks sends 2n(p-1)/p bytes.

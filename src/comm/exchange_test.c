@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* exchange_test.c - lists of transfers match: what one sends another receives, and everyone has all. */
+/* exchange_test.c - lists of transfers match: what one sends another receives, and everyone has
+ * all. */
 #include "comm/exchange.h"
 
 #include <string.h>

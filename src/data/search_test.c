@@ -101,9 +101,11 @@ static void test_an_unknown_name_suggests_one(void)
     CHECK_STATUS(STATUS_NOT_FOUND, search_find("qwertz", &folder));
     CHECK_MESSAGE("unknown data set \"qwertz\"; \"tutti data list\"");
     for (size_t i = 0; i < sizeof NO_NAMES / sizeof NO_NAMES[0]; i++) {
+        CHECK_STATUS(STATUS_USAGE, search_check_name(NO_NAMES[i]));
+        if (dataset_is_path(NO_NAMES[i])) /* "." and "..": folders that have no data set */
+            continue;
         CHECK_STATUS(STATUS_NOT_FOUND, search_find(NO_NAMES[i], &folder));
         CHECK_MESSAGE("unknown data set");
-        CHECK_STATUS(STATUS_USAGE, search_check_name(NO_NAMES[i]));
     }
     CHECK_OK(search_check_name("Own_set-2.1"));
 }

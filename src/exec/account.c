@@ -2,21 +2,21 @@
 /* account.c - where the time of lanes goes, and because of whom.
  *
  * Before a lane raises a counter it notes in shared memory when it came and how often it has been
- * there. Who had to wait looks at these notes afterwards: the lane that came last was waited for, and
- * its rank is charged with the whole wait. While the notes of a meeting are read nobody can write the next
- * ones of step counters (ARCHITECTURE.md, "Who waits for what"); a barrier's may be a round ahead, which
- * can charge the wrong rank with a microsecond and no more.
+ * there. Who had to wait looks at these notes afterwards: the lane that came last was waited for,
+ * and its rank is charged with the whole wait. While the notes of a meeting are read nobody can
+ * write the next ones of step counters (ARCHITECTURE.md, "Who waits for what"); a barrier's may be
+ * a round ahead, which can charge the wrong rank with a microsecond and no more.
  *
  * A wait that takes longer than the stall timeout ends the job: the lanes that have been there less
  * often than this one have not come, and their rank is named.
  *
  * Hidden is communication that ran while a lane of this rank computed. `struct overlap` keeps how
- * long at least one lane has computed, C(t); a span of communication [a, b] was hidden for
- * C(b) - C(a).
+ * long at least one lane has computed, C(t); a span of communication [a, b] was hidden for C(b) -
+ * C(a).
  *
- * Of several nodes each has counters of its own. What comes from other nodes is announced by a rank's
- * inter-node thread, which has an arrival of its own and charges the rank whose message came last: on a node of
- * several ranks the one that carried it, who may have waited for another there.
+ * Of several nodes each has counters of its own. What comes from other nodes is announced by a
+ * rank's inter-node thread, which has an arrival of its own and charges the rank whose message came
+ * last: on a node of several ranks the one that carried it, who may have waited for another there.
  */
 #include <stdio.h>
 
@@ -361,8 +361,8 @@ static bool is_unshard_of(const struct program *program, int task, int b)
     return program->tasks[task].kind == TASK_UNSHARD && program->tasks[task].bucket == b;
 }
 
-/* The bucket whose parameters a task brings, or NULL. Losses of other nodes come after buckets, so it is
- * the first whose parameters are not there. */
+/* The bucket whose parameters a task brings, or NULL. Losses of other nodes come after buckets, so
+ * it is the first whose parameters are not there. */
 static const char *updated_bucket(const struct exec_account *account, int task)
 {
     const struct program *program = account->program;
@@ -395,8 +395,8 @@ static enum status name_missing(const struct exec_account *account, int task,
     return transport_check(account->transport);
 }
 
-/* Who is on another node is named a while later: who waits there may know better which of its ranks it
- * is. */
+/* Who is on another node is named a while later: who waits there may know better which of its ranks
+ * it is. */
 static enum status wait_or_name(const struct exec_account *account, int task, uint32_t target,
                                 const char *what)
 {

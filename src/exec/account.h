@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* account.h - where time goes, and because of which rank: counters, arrivals, names. Private to exec/.
+/* account.h - where time goes, and because of which rank: counters, arrivals, names. Private to
+ * exec/.
  *
  * A lane or the inter-node thread increments the counter of a task when it has done its part. Any
  * thread may compare counters.
@@ -80,7 +81,7 @@ struct lane_clock {
     struct times step_times; /* as they were then */
 };
 
-/* Of shared memory, for the lanes' arrivals. */
+/* Bytes of shared memory for the lanes' arrivals. */
 size_t account_bytes(const struct exec_account *account);
 MUST_CHECK enum status account_create(struct exec_account *account,
                                       const struct exec_model *model,
@@ -117,19 +118,21 @@ void account_meet(const struct exec_account *account, const char *point);
 
 /* This rank's inter-node thread has done the task: what came from `rank` came last. */
 void net_signal(const struct exec_account *account, int task, int rank);
-/* The inter-node thread waits for something from `rank` before the task is done; -1: for lanes of this node. */
+/* The inter-node thread waits for something from `rank` before the task is done; -1: for lanes of
+ * this node. */
 void net_expects(const struct exec_account *account, int task, int rank);
 
 /* This lane has done the task: increments its counter, and notes when. */
 void clock_signal(struct lane_clock *clock, int task);
-/* Waits until the task's counter comes to a value, counting the time and for whom; `what` lives until
- * the trace is printed. clock_wait: until the task is done in the step that runs; clock_wait_last: in
- * the step before; -1 is no task. */
+/* Waits until the task's counter comes to a value, counting the time and for whom; `what` lives
+ * until the trace is printed. clock_wait: until the task is done in the step that runs;
+ * clock_wait_last: in the step before; -1 is no task. */
 MUST_CHECK enum status clock_wait_until(struct lane_clock *clock, int task, uint32_t target,
                                         const char *what);
 MUST_CHECK enum status clock_wait(struct lane_clock *clock, int task, const char *what);
 MUST_CHECK enum status clock_wait_last(struct lane_clock *clock, int task, const char *what);
-/* Waits for a message from another stage, or until one has gone there: time in which a pipeline is empty. */
+/* Waits for a message from another stage, or until one has gone there: time in which a pipeline is
+ * empty. */
 MUST_CHECK enum status clock_wait_for_stage(struct lane_clock *clock,
                                             struct transport_request *request,
                                             const char *stage);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* columns.c - a first linear layer whose columns belong to lanes.
  *
- * Samples split a step's work, so every lane reads every weight; and each updates a part of them. For
- * a small batch the lines of a large weight then cross the chip twice a step, which takes longer
- * than the arithmetic. A layer that reads the samples themselves needs none of that: its input
- * needs no gradient, so its weight is used by the layer alone. Here a lane keeps some columns of such
- * a weight, and of its state, to itself. At the beginning of a step it computes these columns of the
- * output for all shards' samples, and at the end it updates them from the factors of the
- * gradient. What crosses is x, y and dy: batch * (k + 2n) numbers instead of 2 k n.
+ * Samples split a step's work, so every lane reads every weight; and each updates a part of them.
+ * For a small batch the lines of a large weight then cross the chip twice a step, which takes
+ * longer than the arithmetic. A layer that reads the samples themselves needs none of that: its
+ * input needs no gradient, so its weight is used by the layer alone. Here a lane keeps some columns
+ * of such a weight, and of its state, to itself. At the beginning of a step it computes these
+ * columns of the output for all shards' samples, and at the end it updates them from the factors of
+ * the gradient. What crosses is x, y and dy: batch * (k + 2n) numbers instead of 2 k n.
  *
  *   copy x to the records | all lanes | y columns of all shards | all lanes | the shards, as ever
  *
- * Each number comes from the same chain of multiply-adds as without this, so the bits are the
- * same.
+ * Each number comes from the same chain of multiply-adds as without this, so the bits are the same.
  */
 #include <string.h>
 

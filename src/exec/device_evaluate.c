@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* device_evaluate.c - forward of some samples on a device, for evaluations and predictions. The second time that a plan
- * runs it is captured, as steps are. */
+/* device_evaluate.c - forward of some samples on a device, for evaluations and predictions. The
+ * second time that a plan runs it is captured, as steps are. */
 #include "exec/device_side.h"
 
 enum { ALIGN = 256, PICKS_AT = ALIGN };
@@ -23,7 +23,8 @@ void device_read_samples(struct lane *lane, const int64_t *index, int64_t rows,
         lane->samples.y[i] = source_label(source, index[i]);
 }
 
-/* Where a lane's samples go, behind the numbers of the step and picks; returns how many bytes there must be. */
+/* Where a lane's samples go, behind the numbers of the step and picks; returns how many bytes there
+ * must be. */
 static size_t lay_out(const struct lane *lane, size_t at[SOURCE_PARTS])
 {
     size_t bytes = PICKS_END;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* device_nodes.c - ranks on devices of several machines, between steps: hosts tell each other what they say with a step, and
- * parameters and state go between the machines' flat vectors, by the ranks' own threads. */
+/* device_nodes.c - ranks on devices of several machines, between steps: hosts tell each other what
+ * they say with a step, and parameters and state go between the machines' flat vectors, by the
+ * ranks' own threads. */
 #include "exec/device_side.h"
 
 /* Moves floats from one rank to another; both call it. */

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* device_parts.c - gradients (zero=2) and parameters (zero=3) of which a rank has a part and a window, on devices.
+/* device_parts.c - gradients (zero=2) and parameters (zero=3) of which a rank has a part and a
+ * window, on devices.
  *
- * Flat vectors keep their numbering: plans, updates and copies name elements as ever. Where these lie is asked for here. Groups of buckets
- * (device_side.h) have places in a window, which groups share that are not needed at the same time; lives are
- * counted in nodes of the graph, whose order all plans have, so places are the same on every rank and in every step.
+ * Flat vectors keep their numbering: plans, updates and copies name elements as ever. Where these
+ * lie is asked for here. Groups of buckets (device_side.h) have places in a window, which groups
+ * share that are not needed at the same time; lives are counted in nodes of the graph, whose order
+ * all plans have, so places are the same on every rank and in every step.
  *
  *   gradients    from the first that is written until all ranks have summed the group. Who writes the next one to the
  *                place waits for that. With several shards a rank, all stay until the last: the whole vector is there.
  *   parameters   a rank keeps the parts that it updates, packed as its state is. Before the first reader of a group, in
  *                forward, in backward and in an evaluation, all ranks' parts are copied into the window.
  *
- * Why two meetings a group are still enough: an owner updates its part after all ranks are ready, each after the last of its copies
- * of this step; they copy again in the next step, after all are done. Groups with averages or tables of rows stay whole: they have
- * a place of their own in the window, and come as without parts.
+ * Why two meetings a group are still enough: an owner updates its part after all ranks are ready,
+ * each after the last of its copies of this step; they copy again in the next step, after all are
+ * done. Groups with averages or tables of rows stay whole: they have a place of their own in the
+ * window, and come as without parts.
  */
 #include <stdlib.h>
 
@@ -84,7 +87,8 @@ static void note_reads(const struct exec *exec, const struct node *node, enum pa
     }
 }
 
-/* The flat vector that a value goes to: its own, or that of a sum which is added to where it lies (plan.c). NULL: none. */
+/* The flat vector that a value goes to: its own, or that of a sum which is added to where it lies
+ * (plan.c). NULL: none. */
 static const struct value *flat_of(const struct graph *graph, const struct value *value)
 {
     for (int n = 0; n < graph_node_count(graph) && !value->flat; n++) {
@@ -206,7 +210,8 @@ static enum status place_gradients(const struct exec *exec)
     return place(exec, wishes, count, &side->parts->grad_count);
 }
 
-/* Forward, backward and evaluations follow each other. A group that is whole has one place all the time. */
+/* Forward, backward and evaluations follow each other. A group that is whole has one place all the
+ * time. */
 static enum status place_params(const struct exec *exec)
 {
     const struct device_side *side = exec->device;

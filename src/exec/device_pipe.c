@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* device_pipe.c - a stage of a pipeline on a device.
  *
- * What pipe.h says of stages holds here: the schedule, an arena for each shard under way, segments of the plan, a stack of the tree
- * for each segment. What is different is how values go from stage to stage. A stage has *boxes* in memory that the other
- * stages see, one for each shard under way and two more, and words for every pair of nodes and every box:
+ * What pipe.h says of stages holds here: the schedule, an arena for each shard under way, segments
+ * of the plan, a stack of the tree for each segment. What is different is how values go from stage
+ * to stage. A stage has *boxes* in memory that the other stages see, one for each shard under way
+ * and two more, and words for every pair of nodes and every box:
  *
  *   send      await taken, if the box was used before | copy to the box | signal full, at the receiver
  *   receive   await full | copy from the sender's box | signal taken, at the sender
  *
- * A step ends with awaiting all that was sent and not known to be taken: so every step finds all words 0 and all
- * boxes free. Nothing in it depends on the step: all of a stage's step, whatever its schedule is, is one captured graph. What goes once a
- * step has a box of its own.
+ * A step ends with awaiting all that was sent and not known to be taken: so every step finds all
+ * words 0 and all boxes free. Nothing in it depends on the step: all of a stage's step, whatever
+ * its schedule is, is one captured graph. What goes once a step has a box of its own.
  *
- * Why nobody waits for ever: streams do one thing after the other as lanes do, schedules alone do not deadlock (schedule_test.c), and a
- * box is used again by a shard that begins after the one before it has ended here; pipe.c has the rest.
+ * Why nobody waits for ever: streams do one thing after the other as lanes do, schedules alone do
+ * not deadlock (schedule_test.c), and a box is used again by a shard that begins after the one
+ * before it has ended here; pipe.c has the rest.
  *
  * Groups of buckets are summed and updated after the last action, as by lanes.
  */
@@ -85,7 +87,8 @@ enum status device_pipe_create(struct exec *exec)
     pipe->stage = pipe_stage_of(exec);
     const int train = count_slots(exec->config.train), eval = count_slots(exec->config.eval);
     pipe->slots = train > eval ? train : eval;
-    /* The stage that has most shards under way says how many boxes all have: both ends of a pair count alike. */
+    /* The stage that has most shards under way says how many boxes all have: both ends of a pair
+     * count alike. */
     TRY(circle_create(exec, exec->config.pipeline.transport, &pipe->circle));
     size_t boxes = (size_t)pipe->stage.boxes;
     TRY(circle_agree(&pipe->circle, &boxes, 1));
@@ -289,7 +292,8 @@ enum status device_pipe_run(const struct exec *exec, const struct plan *plan, in
 
 /* A step ------------------------------------------------------------------------------------ */
 
-/* Elements of buckets that stand in a row, the first of which is lowest of `left`; takes them out of it. */
+/* Elements of buckets that stand in a row, the first of which is lowest of `left`; takes them out
+ * of it. */
 static struct device_part take_row(const struct exec *exec, uint64_t *left)
 {
     const int first = __builtin_ctzll(*left);

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* device_ranks.c - several ranks of a machine on devices: they read each other's memory, and their streams wait for each other.
+/* device_ranks.c - several ranks of a machine on devices: they read each other's memory, and their
+ * streams wait for each other.
  *
- * Every rank's block of device memory is laid out alike, and open to all others. In a step a rank runs its shards; when its
- * gradients of a group of buckets are final, there follow, on a stream beside the other if there are several groups:
+ * Every rank's block of device memory is laid out alike, and open to all others. In a step a rank
+ * runs its shards; when its gradients of a group of buckets are final, there follow, on a stream
+ * beside the other if there are several groups:
  *
  *   signal ready, await all ready   gradients, losses and marks of all ranks are final
  *   sum and update its part         partial sums along the tree of shards, read where they lie
  *   signal done, await all done     all parameters are new, and nobody reads gradients of this step any more
  *   take the others' parts          of the parameters
  *
- * State is there where it is updated. Where the norm of all gradients is needed before, each keeps the sums of its parts and, when all have
- * their squares (device_squares.c), updates all groups, with one meeting more behind that:
+ * State is there where it is updated. Where the norm of all gradients is needed before, each keeps
+ * the sums of its parts and, when all have their squares (device_squares.c), updates all groups,
+ * with one meeting more behind that:
  *
  *   signal ready, await all ready   of each group
  *   sum its part and its squares
@@ -18,13 +21,15 @@
  *   update all parts
  *   signal updated, await all       all parameters are new
  *
- * Where norms of parameters are needed, or so many ranks cannot tell each other squares, each rank sums and updates everything, the same way, and takes nothing. A rank writes to its own block alone, but for words of others, which it makes 1. Why two meetings are enough: gradients are written
- * again after done of all groups, parameters after the next ready, when all have taken them; a word is made 1 again after the other one
- * of its pair has come back.
+ * Where norms of parameters are needed, or so many ranks cannot tell each other squares, each rank
+ * sums and updates everything, the same way, and takes nothing. A rank writes to its own block
+ * alone, but for words of others, which it makes 1. Why two meetings are enough: gradients are
+ * written again after done of all groups, parameters after the next ready, when all have taken
+ * them; a word is made 1 again after the other one of its pair has come back.
  *
- * Shards that exchange batch statistics meet once for each gather, on the way: a table is written again after done.
- * What happens when a rank is lost: device_watch.c. Ranks whose devices do not reach each other's memory send each other
- * what is needed of it instead (device_team.c).
+ * Shards that exchange batch statistics meet once for each gather, on the way: a table is written
+ * again after done. What happens when a rank is lost: device_watch.c. Ranks whose devices do not
+ * reach each other's memory send each other what is needed of it instead (device_team.c).
  */
 #include <string.h>
 
@@ -435,7 +440,8 @@ enum status ranks_meet(const struct exec *exec, int group)
     return STATUS_OK;
 }
 
-/* Of a part of the flat vector: what a rank holds, the result, or a vector of scratch, which is whole where all of the sum is needed. */
+/* Of a part of the flat vector: what a rank holds, the result, or a vector of scratch, which is
+ * whole where all of the sum is needed. */
 static float *operand_of(const struct exec *exec, int number, struct device_part part,
                          float *result)
 {

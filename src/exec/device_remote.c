@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* device_remote.c - a device whose sums of gradients go to servers, and whose parameters come from them.
+/* device_remote.c - a device whose sums of gradients go to servers, and whose parameters come from
+ * them.
  *
- * The step on the device ends with its sums: nothing is updated there, and no state lies there. Then, bucket by bucket,
+ * The step on the device ends with its sums: nothing is updated there, and no state lies there.
+ * Then, bucket by bucket,
  *
  *   device   sums of bucket 0 | of bucket 1 | ...
  *   here                        give 0        give 1 ...
  *   servers                         update 0      update 1 ...
  *
- * so that servers work on the first while the next are copied. Before the next step each bucket's parameters are awaited
- * and copied there, while servers are at those behind it. Of a table the gradient has all rows there; those that were looked up
- * are marked, and these are given.
+ * so that servers work on the first while the next are copied. Before the next step each bucket's
+ * parameters are awaited and copied there, while servers are at those behind it. Of a table the
+ * gradient has all rows there; those that were looked up are marked, and these are given.
  */
 #include <string.h>
 
@@ -43,8 +45,9 @@ static bool is_zero(const float *row, size_t width)
     return i == width;
 }
 
-/* Does sum number i have a list's row of this id? Marks are those of all shards of this rank, so of several sums each has those
- * rows in which there is something; one in which there is nothing anywhere was looked up all the same. */
+/* Does sum number i have a list's row of this id? Marks are those of all shards of this rank, so of
+ * several sums each has those rows in which there is something; one in which there is nothing
+ * anywhere was looked up all the same. */
 static bool has_row(const struct exec *exec, size_t at, size_t width, int i)
 {
     const struct remote *remote = exec->remote;

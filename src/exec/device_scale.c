@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* device_scale.c - losses that are scaled while a device computes in f16.
  *
- * Gradients of a loss are made of inv_batch times the scale, and everything behind them is as large; the loss itself, and statistics
- * of batches, are not. When all gradients are summed, their squares tell whether any is not finite: then nothing is
- * updated, on the device and by its own decision, and the next step's scale is half. Every rank adds the squares of all, so all
- * decide alike (device_squares.c).
+ * Gradients of a loss are made of inv_batch times the scale, and everything behind them is as
+ * large; the loss itself, and statistics of batches, are not. When all gradients are summed, their
+ * squares tell whether any is not finite: then nothing is updated, on the device and by its own
+ * decision, and the next step's scale is half. Every rank adds the squares of all, so all decide
+ * alike (device_squares.c).
  */
 #include "exec/device_side.h"
 #include "kernel/precision.h"

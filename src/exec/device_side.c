@@ -501,7 +501,8 @@ void device_forget_graphs(struct device_side *side)
     device_forget_forwards(side);
 }
 
-/* Until what steps are put on is done, as much of it as there is; fails with what went wrong on any. */
+/* Until what steps are put on is done, as much of it as there is; fails with what went wrong on
+ * any. */
 static enum status wait_for_streams(const struct device_side *side)
 {
     const struct device_stream_ops *stream = side->config.face->stream;
@@ -640,8 +641,8 @@ enum status device_wait(const struct exec *exec)
     return device_blame(exec, wait_for_streams(exec->device));
 }
 
-/* Copies parameters between the device and the flat vector of the host: groups that are whole; of others all ranks' parts, which
- * nobody changes now, or this rank's own. */
+/* Copies parameters between the device and the flat vector of the host: groups that are whole; of
+ * others all ranks' parts, which nobody changes now, or this rank's own. */
 static enum status move_params(const struct exec *exec, bool fetches)
 {
     const struct device_side *side = exec->device;

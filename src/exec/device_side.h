@@ -1,35 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /* device_side.h - what an executor keeps on a device, if it runs on one. Private to exec/.
  *
- * The whole step runs there: parameters, state, gradients and activations are in the device's memory, and the flat
- * vectors of state.h are copies of it, made when somebody asks for them (device_fetch) and given back when they were
- * written (device_is_stale). A rank has one lane, whose shards run one after the other; their
- * gradients are added along the tree, and ranges of buckets are updated in one launch each. Several ranks of a machine,
- * on one device or on several, read each other's block of memory: those that hold the same (device_ranks.c), that share
- * layers (device_tensor.c), or are stages of a pipeline (device_pipe.c). Those of several machines, and those whose
- * devices cannot do that, send messages (device_team.c).
+ * The whole step runs there: parameters, state, gradients and activations are in the device's
+ * memory, and the flat vectors of state.h are copies of it, made when somebody asks for them
+ * (device_fetch) and given back when they were written (device_is_stale). A rank has one lane,
+ * whose shards run one after the other; their gradients are added along the tree, and ranges of
+ * buckets are updated in one launch each. Several ranks of a machine, on one device or on several,
+ * read each other's block of memory: those that hold the same (device_ranks.c), that share layers
+ * (device_tensor.c), or are stages of a pipeline (device_pipe.c). Those of several machines, and
+ * those whose devices cannot do that, send messages (device_team.c).
  *
- * A step is captured as a graph the second time that its extents come, and launched from then on. What differs from step to
- * step is read from a *feed*, a block of device memory that comes from the host:
+ * A step is captured as a graph the second time that its extents come, and launched from then on.
+ * What differs from step to step is read from a *feed*, a block of device memory that comes from
+ * the host:
  *
  *   numbers of the update | kernel_step of each shard | x, x2, y of each shard, aligned
  *
- * Of samples that the device holds (device_feed.c), picks come in their place, and x and y are made behind them there, on the
- * stream of copies.
+ * Of samples that the device holds (device_feed.c), picks come in their place, and x and y are made
+ * behind them there, on the stream of copies.
  *
- * There are two feeds in turn, with a graph each, so that one is filled while the step before reads the other, and nothing
- * but steps is on their stream:
+ * There are two feeds in turn, with a graph each, so that one is filled while the step before reads
+ * the other, and nothing but steps is on their stream:
  *
  *   copies    feed of k+1, when step k-1's results are back
  *   stream    step k, when its feed is there
  *   returns   results of k, when it is done
  *
- * A step may itself go to two more streams: sums and updates of several ranks, beside backward, and gradients of weights
- * (device_aside.c).
+ * A step may itself go to two more streams: sums and updates of several ranks, beside backward, and
+ * gradients of weights (device_aside.c).
  *
- * Steps are not waited for. A step has a slot: memory of the host that its feed is copied from, and that its results come back
- * to. The results of a step are taken when they are there (exec_take_result); as soon as all slots are taken, the oldest is
- * waited for.
+ * Steps are not waited for. A step has a slot: memory of the host that its feed is copied from, and
+ * that its results come back to. The results of a step are taken when they are there
+ * (exec_take_result); as soon as all slots are taken, the oldest is waited for.
  */
 #ifndef EXEC_DEVICE_SIDE_H
 #define EXEC_DEVICE_SIDE_H
@@ -86,8 +88,8 @@ struct device_captured {
     struct device_graph *graph[DEVICE_FEEDS]; /* NULL: it has run once, or with another feed */
 };
 
-/* Buckets in a row, which are final one after the other: of several ranks, each group is summed, updated and taken as
- * soon as it is, while backward goes on for the others. */
+/* Buckets in a row, which are final one after the other: of several ranks, each group is summed,
+ * updated and taken as soon as it is, while backward goes on for the others. */
 struct device_group {
     int first, end; /* buckets */
     size_t at, count;
@@ -168,8 +170,8 @@ struct device_side {
     uint8_t *joined_marks; /* those of all ranks, laid out likewise; of one rank, the same */
     float *results;        /* of the step that is put, of all shards: its feed's */
     float *counted;        /* of an evaluation: a loss, labels met */
-    /* The step's gradient; of several ranks a part, or whole where each updates all. Where the norm is needed before, sums of this
-     * rank's parts, laid out as its state is; else NULL. */
+    /* The step's gradient; of several ranks a part, or whole where each updates all. Where the norm
+     * is needed before, sums of this rank's parts, laid out as its state is; else NULL. */
     float *sum, *part_sums;
     double *param_squares, *move_squares;
     void *squares_scratch;
@@ -238,8 +240,9 @@ void device_point_to_feed(struct device_side *side, int number);
 void device_forget_graphs(struct device_side *side);
 void device_forget_forwards(struct device_side *side);
 
-/* The flat vectors of the host are those of the device: the parameters; these and, with all ranks together, the state.
- * device_give: the other way round, as far as it is stale; collective if it is. */
+/* The flat vectors of the host are those of the device: the parameters; these and, with all ranks
+ * together, the state. device_give: the other way round, as far as it is stale; collective if it
+ * is. */
 MUST_CHECK enum status device_fetch_params(const struct exec *exec);
 MUST_CHECK enum status device_fetch(const struct exec *exec);
 MUST_CHECK enum status device_give(struct exec *exec);
@@ -255,7 +258,8 @@ MUST_CHECK enum status device_take_params(struct exec *exec);
 
 /* Several ranks (device_ranks.c) ---------------------------------------------------------------- */
 
-/* What they are and will need; then, when the block of memory has been laid out, their blocks are opened. Both are collective. */
+/* What they are and will need; then, when the block of memory has been laid out, their blocks are
+ * opened. Both are collective. */
 MUST_CHECK enum status ranks_create(struct exec *exec);
 MUST_CHECK enum status ranks_open(struct exec *exec, const struct device_handle *own);
 void ranks_destroy(struct exec *exec);
@@ -277,18 +281,20 @@ struct device_part ranks_share(const struct exec *exec, const struct device_stre
                                int r);
 /* Which partial sums rank r ends with, of those of all ranks from left to right. */
 void ranks_held(const struct exec *exec, int r, int *first, int *count);
-/* In the middle of a step, on side->stream: this rank's table of gather g is made; those of all others come here. */
+/* In the middle of a step, on side->stream: this rank's table of gather g is made; those of all
+ * others come here. */
 void ranks_give_table(const struct exec *exec, int g);
 MUST_CHECK enum status ranks_take_tables(const struct exec *exec, int g);
-/* What these put goes on side->sums. This rank's gradients of the group are final, and so are all others'; marks of its
- * tables come here, and with the last group results. */
+/* What these put goes on side->sums. This rank's gradients of the group are final, and so are all
+ * others'; marks of its tables come here, and with the last group results. */
 MUST_CHECK enum status ranks_meet(const struct exec *exec, int group);
 /* The sum of all ranks' gradients of a part. */
 void ranks_add(const struct exec *exec, struct device_part part, float *out);
-/* Where nothing is updated before the norm is known: all have summed their parts of the group; after the last one, the
- * squares of all ranks are there. */
+/* Where nothing is updated before the norm is known: all have summed their parts of the group;
+ * after the last one, the squares of all ranks are there. */
 MUST_CHECK enum status ranks_end_sums(const struct exec *exec, int group);
-/* All have updated their parts of groups [first, end), which come here: one, or all where they wait for the norm. */
+/* All have updated their parts of groups [first, end), which come here: one, or all where they wait
+ * for the norm. */
 MUST_CHECK enum status ranks_take_params(const struct exec *exec, int first, int end);
 
 /* The norm of all gradients (device_squares.c) --------------------------------------------------- */
@@ -304,10 +310,12 @@ MUST_CHECK enum status squares_open(struct exec *exec);
 /* On side->sums. This rank's sums of a group are there; of a team, where every rank's squares are. */
 void squares_take(const struct exec *exec, int group);
 double *squares_of_rank(const struct exec *exec, int r, size_t *out_bytes);
-/* Those of every rank that holds the same are there: of each parameter of the model, what every rank beside has of it. */
+/* Those of every rank that holds the same are there: of each parameter of the model, what every
+ * rank beside has of it. */
 void squares_join(const struct exec *exec, struct joint_parts *out);
 
-/* Losses that are scaled (device_scale.c): for the step that begins; of the gradients' sum, whose squares are there, taken back. */
+/* Losses that are scaled (device_scale.c): for the step that begins; of the gradients' sum, whose
+ * squares are there, taken back. */
 void scale_losses(const struct exec *exec);
 void unscale(const struct exec *exec, const struct joint_parts *squares,
              struct kernel_update_step *numbers);
@@ -327,15 +335,16 @@ size_t team_bytes(const struct exec *exec);
 void team_place(struct device_side *side, void *room);
 /* Collective, when the block is there. */
 MUST_CHECK enum status team_open(struct exec *exec);
-/* By the thread that looks after others. False: messages have failed, and who is lost, if anybody is, is known; or the job
- * was ended for that. */
+/* By the thread that looks after others. False: messages have failed, and who is lost, if anybody
+ * is, is known; or the job was ended for that. */
 bool team_is_well(const struct exec *exec);
 void team_give_up(struct device_side *side);
 void team_destroy(struct device_side *side);
-/* In the middle of a step, on side->stream: this rank's table of gather g is made; it goes to all, and theirs come. */
+/* In the middle of a step, on side->stream: this rank's table of gather g is made; it goes to all,
+ * and theirs come. */
 MUST_CHECK enum status team_swap_tables(const struct exec *exec, int g);
-/* On side->sums: partial sums of a group of buckets go to who updates them, with marks of tables, the last also
- * with results. Where all update everything, the sum is made and comes to all. */
+/* On side->sums: partial sums of a group of buckets go to who updates them, with marks of tables,
+ * the last also with results. Where all update everything, the sum is made and comes to all. */
 MUST_CHECK enum status team_meet(const struct exec *exec, int group);
 /* Where what came of partial sum `number` is: a part of this rank's. */
 float *team_received(const struct exec *exec, int number, struct device_part part);
@@ -362,8 +371,8 @@ MUST_CHECK enum status device_watch_create(struct exec *exec);
 /* In place of those of that kind before; borrowed until the next call. */
 void device_watch_words(struct device_side *side, enum watch_kind kind,
                         const struct device_words *words, int count);
-/* From now on streams do not wait for others, until device_watch_end, after which nobody touches the words. NULL watch is
- * allowed. */
+/* From now on streams do not wait for others, until device_watch_end, after which nobody touches
+ * the words. NULL watch is allowed. */
 void device_watch_give_up(struct device_side *side);
 /* The same, if streams would else wait for ranks that have nothing more to say. */
 void device_watch_leave(struct device_side *side);
@@ -398,10 +407,12 @@ void circle_release(const struct exec *exec, struct device_circle *circle);
 
 enum parts_kind { PARTS_FORWARD, PARTS_BACKWARD, PARTS_EVALUATION, PARTS_KINDS };
 
-/* When groups and stretches are known. Makes nothing if all is whole, and the rest needs not ask then. */
+/* When groups and stretches are known. Makes nothing if all is whole, and the rest needs not ask
+ * then. */
 MUST_CHECK enum status parts_create(struct exec *exec);
 void parts_destroy(struct device_side *side);
-/* Elements: of a vector of gradients; of the parts of parameters that a rank owns; of a vector of parameters. */
+/* Elements: of a vector of gradients; of the parts of parameters that a rank owns; of a vector of
+ * parameters. */
 size_t parts_gradients(const struct exec *exec);
 size_t parts_own(const struct device_side *side);
 size_t parts_window(const struct exec *exec);
@@ -410,7 +421,8 @@ void parts_place(struct device_side *side, float *own);
 /* Elements of a packed part of a stretch, so many that the next is aligned. */
 size_t device_packed(const struct exec *exec, const struct device_stretch *stretch, int r);
 
-/* Where an element of the flat vector lies: of a buffer of gradients; in side->param and side->half. */
+/* Where an element of the flat vector lies: of a buffer of gradients; in side->param and
+ * side->half. */
 float *parts_gradient(const struct exec *exec, int buffer, size_t element);
 size_t parts_param(const struct device_side *side, size_t element);
 char *parts_address(const struct device_side *side, const struct operand *operand);
@@ -418,8 +430,8 @@ char *parts_address(const struct device_side *side, const struct operand *operan
 bool parts_hold(const struct device_side *side, int group);
 float *parts_owned(const struct exec *exec, const struct device_stretch *stretch, int r);
 
-/* A shard's forward begins, or an evaluation's. Before an instruction: what it reads is here, what it writes may be written.
- * A group was summed by all. */
+/* A shard's forward begins, or an evaluation's. Before an instruction: what it reads is here, what
+ * it writes may be written. A group was summed by all. */
 void parts_begin(const struct device_side *side, enum parts_kind kind);
 MUST_CHECK enum status parts_before(const struct exec *exec, const struct plan *plan,
                                     int number);
@@ -447,7 +459,8 @@ MUST_CHECK enum status device_pipe_prepare(struct exec *exec, const struct plan 
 size_t device_pipe_bytes(const struct device_side *side);
 /* Puts all shards of a step on the stream. */
 MUST_CHECK enum status device_pipe_step(const struct exec *exec);
-/* The pieces of it, for evaluations: what goes once; a segment for shard or batch number `number`; the end. */
+/* The pieces of it, for evaluations: what goes once; a segment for shard or batch number `number`;
+ * the end. */
 MUST_CHECK enum status device_pipe_move_once(const struct exec *exec, const struct plan *plan);
 MUST_CHECK enum status device_pipe_run(const struct exec *exec, const struct plan *plan,
                                        int segment, int64_t number,
@@ -496,15 +509,17 @@ const struct kernel_step *device_point_to_shard(const struct exec *exec, int64_t
 /* Adds, on a stream, what the tree adds of these elements when the shard that ran last is final. */
 void device_add_along_tree(const struct exec *exec, struct device_stream *stream,
                            const struct tree_stack *stack, struct device_part part);
-/* This rank's gradients of a group are final: sums and updates, beside what backward still has to do. */
+/* This rank's gradients of a group are final: sums and updates, beside what backward still has to
+ * do. */
 MUST_CHECK enum status device_end_group(const struct exec *exec, const struct tree_stack *stack,
                                         int group);
 
-/* Reads samples of an evaluation to where the lane has them, or what there is to be known of those that the device holds. */
+/* Reads samples of an evaluation to where the lane has them, or what there is to be known of those
+ * that the device holds. */
 void device_read_samples(struct lane *lane, const int64_t *index, int64_t rows,
                          const int64_t length[SOURCE_SEQUENCES]);
-/* Runs a plan on the samples that were read: its loss and count come to where the lane's bases say, its output
- * to eval.output if that is wanted. */
+/* Runs a plan on the samples that were read: its loss and count come to where the lane's bases say,
+ * its output to eval.output if that is wanted. */
 MUST_CHECK enum status device_run_samples(struct lane *lane, const struct plan *plan,
                                           const struct kernel_step *step, bool wants_output);
 /* The same in a pipeline: an action of an evaluation. */

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* device_squares.c - the norm of all gradients, on devices: for clipping, and to know whether all are finite.
+/* device_squares.c - the norm of all gradients, on devices: for clipping, and to know whether all
+ * are finite.
  *
- * As norms.c has it: every parameter is cut into pieces of DEVICE_PIECE elements, whose squares are summed; a parameter's pieces
- * are added, then all parameters in the model's order. So the norm does not depend on who has which gradients.
+ * As norms.c has it: every parameter is cut into pieces of DEVICE_PIECE elements, whose squares are
+ * summed; a parameter's pieces are added, then all parameters in the model's order. So the norm
+ * does not depend on who has which gradients.
  *
  *   squares_take   each rank sums squares of the pieces that it has summed, each to its place
  *                  (ranks that hold the same meet: device_ranks.c, device_team.c)
  *   squares_join   places of all these ranks become a number for each parameter of the model, of those that this rank has;
  *                  ranks beside, which have other layers or other slices, meet; and each adds what all have
  *
- * A place that another rank has is 0 here, and so is a parameter that another stage has: adding 0 changes nothing. Parameters
- * begin with pieces where the norm is needed to the last bit (pass/bucket.c), and ranks' parts with pieces then; where it need
- * only be finite, two ranks may have parts of one piece, which are added.
+ * A place that another rank has is 0 here, and so is a parameter that another stage has: adding 0
+ * changes nothing. Parameters begin with pieces where the norm is needed to the last bit
+ * (pass/bucket.c), and ranks' parts with pieces then; where it need only be finite, two ranks may
+ * have parts of one piece, which are added.
  *
- * Ranks beside have two buffers in turn, which all of them see, and two words for each other: a step uses those of its feed. Why step s does
- * not overwrite what somebody still reads, that of s - 2: this rank has awaited s - 1 of all, which each signals after it has
- * read s - 2.
+ * Ranks beside have two buffers in turn, which all of them see, and two words for each other: a
+ * step uses those of its feed. Why step s does not overwrite what somebody still reads, that of s -
+ * 2: this rank has awaited s - 1 of all, which each signals after it has read s - 2.
  */
 #include "base/mem.h"
 #include "exec/device_side.h"
@@ -44,8 +47,8 @@ static size_t pieces_of(const struct value *param)
     return ((size_t)shape_count(&param->shape) + DEVICE_PIECE - 1) / DEVICE_PIECE;
 }
 
-/* What this rank has of a parameter, [place, place + count) of the flat vector: of a part of it that lies at `at` of the
- * vector of sums. */
+/* What this rank has of a parameter, [place, place + count) of the flat vector: of a part of it
+ * that lies at `at` of the vector of sums. */
 static void add_pieces(const struct exec *exec, const struct device_squared *param,
                        size_t place, size_t count, struct device_part part, size_t at)
 {

@@ -121,7 +121,8 @@ static size_t place_rows(const struct value *input, const struct batch *batch, i
     return place;
 }
 
-/* Where shards' samples are in a feed of this step; returns how many bytes of it come from the host. */
+/* Where shards' samples are in a feed of this step; returns how many bytes of it come from the
+ * host. */
 static size_t lay_feed(const struct exec *exec, const struct batch *batch)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
@@ -231,7 +232,8 @@ static int turn(const struct exec *exec)
     return (int)(exec->now.steps % DEVICE_FEEDS);
 }
 
-/* Fills the slot and has it copied to the feed whose turn it is, when nobody reads or reports there any more. */
+/* Fills the slot and has it copied to the feed whose turn it is, when nobody reads or reports there
+ * any more. */
 static enum status feed(const struct exec *exec, const struct batch *batch,
                         struct device_slot *slot)
 {
@@ -332,7 +334,8 @@ static void update_stretch(const struct exec *exec, const struct device_stretch 
     stretch->update->run(side->sums, &range, &stretch->bucket->attrs, numbers);
 }
 
-/* Gradients are scaled so that the norm of all is not over the limit, if there is one, and losses' scale is taken back. */
+/* Gradients are scaled so that the norm of all is not over the limit, if there is one, and losses'
+ * scale is taken back. */
 static void clip(const struct exec *exec, struct kernel_update_step *numbers)
 {
     const struct device_side *side = exec->device;
@@ -403,8 +406,8 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
     }
 }
 
-/* Groups [first, end), of which ranks take the others' parts then. Where norms of parameters are needed there is one group, and
- * one stream. */
+/* Groups [first, end), of which ranks take the others' parts then. Where norms of parameters are
+ * needed there is one group, and one stream. */
 static enum status update(const struct exec *exec, int first, int end)
 {
     const struct device_side *side = exec->device;
@@ -471,7 +474,8 @@ enum status device_end_group(const struct exec *exec, const struct tree_stack *s
     return stream->wait_event(side->stream, side->joined);
 }
 
-/* After which instruction all buckets of a group, and of those before it, are final; of tables, after the last. */
+/* After which instruction all buckets of a group, and of those before it, are final; of tables,
+ * after the last. */
 static void find_ends(const struct exec *exec, const struct plan *plan, int ends[DEVICE_GROUPS])
 {
     const struct device_side *side = exec->device;
@@ -703,8 +707,8 @@ static enum status take_oldest(struct exec *exec, struct exec_result *out)
     return beside_tell_step(exec, out); /* who knows it tells the others */
 }
 
-/* All ranks have put this step on their streams, whatever these are at: what each says goes to all, and one that does not
- * come is named. */
+/* All ranks have put this step on their streams, whatever these are at: what each says goes to all,
+ * and one that does not come is named. */
 static enum status meet_hosts(struct exec *exec, struct exec_result *out)
 {
     struct lane *lane = &exec->lanes[0];

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* device_team.c - ranks on devices that do not reach each other's memory: they send each other what they need of it.
+/* device_team.c - ranks on devices that do not reach each other's memory: they send each other what
+ * they need of it.
  *
- * Ranks of several machines are such, and those of one whose devices are no peers. What device_ranks.c reads where it lies
- * comes as messages of a team of devices (device_team_ops), put on the same streams and captured with them:
+ * Ranks of several machines are such, and those of one whose devices are no peers. What
+ * device_ranks.c reads where it lies comes as messages of a team of devices (device_team_ops), put
+ * on the same streams and captured with them:
  *
  *   sums        of each stretch, every rank's partial sums of a part go to the rank that updates it, which adds them along the
  *               tree: nothing is added on the way, so bits do not depend on ranks
@@ -10,9 +12,9 @@
  *   sum         where norms are needed first, parts of the sum go to all instead, and each rank updates everything
  *   marks, results, tables of gathers  go to all as they are
  *
- * Of a vector of n bytes a rank sends n (R-1)/R for the sums, if its row of shards is a subtree, and its part to R-1 others.
- * Gathers have a team of their own: a rank that has no samples is done with them before others are, so that their
- * order among the sums is not the same everywhere.
+ * Of a vector of n bytes a rank sends n (R-1)/R for the sums, if its row of shards is a subtree,
+ * and its part to R-1 others. Gathers have a team of their own: a rank that has no samples is done
+ * with them before others are, so that their order among the sums is not the same everywhere.
  */
 #include <stdio.h>
 #include <time.h>
@@ -74,8 +76,8 @@ static enum status reach_each_other(const struct exec *exec, bool *out)
     return status;
 }
 
-/* Where each stretch's part of rank r lies among what came, in `at`, which may be NULL; returns how much there is at most at
- * once. Groups of buckets come one after the other. */
+/* Where each stretch's part of rank r lies among what came, in `at`, which may be NULL; returns how
+ * much there is at most at once. Groups of buckets come one after the other. */
 static size_t lay_inbox(const struct exec *exec, int r, size_t *at)
 {
     const struct device_side *side = exec->device;
@@ -358,7 +360,8 @@ static void join_marks(const struct exec *exec, int bucket)
     }
 }
 
-/* Each rank's part of every stretch of a group of buckets goes to all, of a vector laid out as the flat ones. */
+/* Each rank's part of every stretch of a group of buckets goes to all, of a vector laid out as the
+ * flat ones. */
 static enum status swap_parts(const struct exec *exec, int group, float *vector)
 {
     const struct device_side *side = exec->device;

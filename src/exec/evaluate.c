@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* evaluate.c - forward over a data set, shared by all lanes of all ranks; forward of some samples.
  *
- * The data set is cut into batches of EVAL_ROWS or fewer, whatever the number of ranks; lane i of p takes
- * batches i, i+p, ... Each batch's loss and count, and each sample's answer, go to a place of their
- * own; losses are added in the order of batches, so the result has the same bits on any number of
- * ranks. What is counted of answers is whole numbers.
+ * The data set is cut into batches of EVAL_ROWS or fewer, whatever the number of ranks; lane i of p
+ * takes batches i, i+p, ... Each batch's loss and count, and each sample's answer, go to a place of
+ * their own; losses are added in the order of batches, so the result has the same bits on any
+ * number of ranks. What is counted of answers is whole numbers.
  */
 #include <math.h>
 #include <string.h>
@@ -39,8 +39,8 @@ static int32_t first_largest(const float *logits, int classes)
     return largest;
 }
 
-/* How many logits come before the label's: larger, or equal and earlier. One that is no number comes
- * before all others and after none. */
+/* How many logits come before the label's: larger, or equal and earlier. One that is no number
+ * comes before all others and after none. */
 static int32_t place_of(const float *logits, int classes, int32_t label)
 {
     const float own = logits[label];
@@ -266,7 +266,8 @@ static void run_batches(struct lane *lane)
 
 /* In a pipeline --------------------------------------------------------------------------- */
 
-/* Batches of this lane from eval_begin on: how many there are before eval_end; which one is number i. */
+/* Batches of this lane from eval_begin on: how many there are before eval_end; which one is number
+ * i. */
 static int64_t count_mine(const struct lane *lane)
 {
     int64_t count = 0;
@@ -313,7 +314,8 @@ static void run_pipeline(struct lane *lane)
     lane->clock.times.evaluate += clock_ns() - begin;
 }
 
-/* Copies of a stage hear the same, each from its own pipeline: the first of a node puts it where all of them look. */
+/* Copies of a stage hear the same, each from its own pipeline: the first of a node puts it where
+ * all of them look. */
 static enum status tell(struct exec *exec, void *data, size_t bytes)
 {
     const bool is_first =
@@ -450,8 +452,8 @@ static int maker_of_sample(const struct exec *exec, size_t at)
     return maker_of_batch(exec, at / (size_t)rows_at_once(exec, exec->eval.data));
 }
 
-/* What other nodes have evaluated comes here. Answers stand by the number of a sample, which need not be
- * its place in the order of evaluation: those are put in that order for the way. */
+/* What other nodes have evaluated comes here. Answers stand by the number of a sample, which need
+ * not be its place in the order of evaluation: those are put in that order for the way. */
 static enum status merge_results(struct exec *exec, int64_t n_batches)
 {
     const struct source *source = exec->eval.data;
@@ -486,8 +488,8 @@ static enum status begin_walk(struct exec *exec)
     return net_begin(exec, (struct extents){ 0 });
 }
 
-/* Of parts that share the work: what each has made comes to all. What another one makes is zero until
- * then. */
+/* Of parts that share the work: what each has made comes to all. What another one makes is zero
+ * until then. */
 static void forget_results(struct exec *exec, int64_t n_batches)
 {
     const size_t samples = exec->eval.classes ? (size_t)source_count(exec->eval.data) : 0;

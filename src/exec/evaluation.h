@@ -11,7 +11,7 @@
 
 enum { EVAL_ROWS = EXEC_PREDICT };
 
-/* What a classifier says of a sample. */
+/* A classifier's answer for a sample. */
 struct answer {
     int32_t class; /* the first of the largest logits */
     int32_t place; /* of the label: how many logits come before its own */

@@ -57,8 +57,8 @@ int exec_lanes(const struct exec *exec)
     return exec->topology.n_lanes;
 }
 
-/* One a thread if there are shards for all of them on every rank; else one a shard, and threads share
- * its work. */
+/* One a thread if there are shards for all of them on every rank; else one a shard, and threads
+ * share its work. */
 static int lanes_for(int64_t fewest, int threads)
 {
     return threads <= fewest ? threads : fewest > 1 ? (int)fewest : 1;
@@ -176,8 +176,8 @@ static enum status read_params(struct exec *exec)
 
 /* Facts ----------------------------------------------------------------------------- */
 
-/* Parameters that are gathered before they are read. One node has them all; and without steps there are
- * no inter-node threads. */
+/* Parameters that are gathered before they are read. One node has them all; and without steps there
+ * are no inter-node threads. */
 static void find_held(struct exec *exec)
 {
     const struct step_facts *facts = &exec->layout.facts;
@@ -231,7 +231,8 @@ static void *carve(struct carver *carver, size_t count, size_t size)
     return piece;
 }
 
-/* What goes to servers: sums over this executor's lanes, in memory that they see, and rows of tables. */
+/* What goes to servers: sums over this executor's lanes, in memory that they see, and rows of
+ * tables. */
 static void lay_out_given(struct exec *exec, struct carver *carver, struct carver *given)
 {
     struct remote *remote = exec->remote;

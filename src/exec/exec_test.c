@@ -220,8 +220,8 @@ static size_t resident_pages(float *vector, size_t begin, size_t end)
     return count;
 }
 
-/* Between steps a node has its part of parameters and state, and no gradients; rank 0 gets all of them when it
- * asks, and forgets them again. Bucket by bucket: the whole pages between parts. */
+/* Between steps a node has its part of parameters and state, and no gradients; rank 0 gets all of
+ * them when it asks, and forgets them again. Bucket by bucket: the whole pages between parts. */
 static enum status look_at_memory(struct comm *comm, void *arg)
 {
     const struct job *job = arg;
@@ -583,7 +583,8 @@ static void test_fewer_shards_than_ranks_are_refused(void)
     job_release(&job);
 }
 
-/* A lane a shard, wherever the lanes are; two threads a lane make no difference, nor does --recompute. */
+/* A lane a shard, wherever the lanes are; two threads a lane make no difference, nor does
+ * --recompute. */
 static void test_synchronized_batch_norm_does_not_depend_on_ranks(void)
 {
     static const int64_t shards[] = { 1, 3, 4, 6 };

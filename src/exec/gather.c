@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* gather.c - where shards meet in the middle of a step: shard_gather.
  *
- * A gather has a table a shard in memory that all ranks see, one after the other: together they are its
- * output, so nothing is copied. The instruction that makes a shard's table writes it there; an
+ * A gather has a table a shard in memory that all ranks see, one after the other: together they are
+ * its output, so nothing is copied. The instruction that makes a shard's table writes it there; an
  * all_gather task of the step program follows it, and the computation that first reads all tables
  * waits for that task of all lanes.
  *
  * A lane cannot do so in the middle of one of several shards, as the others' tables would come only
  * after its own: so each lane has one shard. One without samples writes zeros.
  *
- * A table of step s is not written again while a lane still reads it: the program orders the write of
- * step s + 1 after the reads of step s, as it does for any memory.
+ * A table of step s is not written again while a lane still reads it: the program orders the write
+ * of step s + 1 after the reads of step s, as it does for any memory.
  *
- * Why there is no deadlock: lanes come to gathers in program order, which all share, and all lanes reach
- * an all_gather without any later one.
+ * Why there is no deadlock: lanes come to gathers in program order, which all share, and all lanes
+ * reach an all_gather without any later one.
  */
 #include <string.h>
 

@@ -4,9 +4,9 @@
  *   queue   F: b5 b4 b3 b2 | B: b2 b3 b4 b5      a step of one round
  *                  ^ furthest  `--' kept            b3 and b2 are brought: the window is two buckets
  *
- * Why the window cannot block: lanes come to uses in the order of the queue. What the least advanced lane of a
- * node waits for is requested as soon as it comes to it, whatever the window is. The rest the step program
- * says, and its verifier shows.
+ * Why the window cannot block: lanes come to uses in the order of the queue. What the least
+ * advanced lane of a node waits for is requested as soon as it comes to it, whatever the window is.
+ * The rest the step program says, and its verifier shows.
  */
 #include "exec/hold.h"
 

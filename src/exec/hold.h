@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* hold.h - which parameters are here when, where a node keeps its part alone (zero=3). Private to exec/.
+/* hold.h - which parameters are here when, where a node keeps its part alone (zero=3). Private to
+ * exec/.
  *
  * The graph says which buckets are held in parts: pass zero gathers them before forward and before
  * backward. Between nodes that is so; on one node, where parameters are there once for all, it
  * means nothing.
  *
- * The step program has tasks for each use of such a bucket and their order (sched/program.h, "Uses"). Here is
- * what those tasks count, and what is the engine's choice: which use may be requested ahead of the lanes,
- * and which partitions stay from one use to the next. A choice can delay an unshard or leave the freeing
- * out; it never lets a read go before its unshard.
+ * The step program has tasks for each use of such a bucket and their order (sched/program.h,
+ * "Uses"). Here is what those tasks count, and what is the engine's choice: which use may be
+ * requested ahead of the lanes, and which partitions stay from one use to the next. A choice can
+ * delay an unshard or leave the freeing out; it never lets a read go before its unshard.
  *
- * A *walk* is a step or a part of an evaluation. It has *rounds*: a lane runs one shard, or one batch, in
- * each. A round of a step has two *phases*, forward and backward, one of an evaluation one. A step of a
- * pipeline is one round, whose phases are the actions of its schedule; one of its evaluations is a group
- * of batches. All uses of a walk in the order of first readers are a queue; inter-node threads bring what
- * the lane that is furthest needs, and a window of what follows.
+ * A *walk* is a step or a part of an evaluation. It has *rounds*: a lane runs one shard, or one
+ * batch, in each. A round of a step has two *phases*, forward and backward, one of an evaluation
+ * one. A step of a pipeline is one round, whose phases are the actions of its schedule; one of its
+ * evaluations is a group of batches. All uses of a walk in the order of first readers are a queue;
+ * inter-node threads bring what the lane that is furthest needs, and a window of what follows.
  *
- * Evaluations are not lowered: lanes go through the instructions of a plan, and do by hold_take and hold_leave
- * what the tasks of forward's uses would do, with the same counters.
+ * Evaluations are not lowered: lanes go through the instructions of a plan, and do by hold_take and
+ * hold_leave what the tasks of forward's uses would do, with the same counters.
  */
 #ifndef EXEC_HOLD_H
 #define EXEC_HOLD_H
@@ -34,8 +35,9 @@
 struct exec;
 struct lane;
 
-/* What a phase runs: forward of each chunk, backward of the last to the first, as segments of plans have it; then forward
- * of each chunk in evaluations. Without a pipeline there is one chunk: forward, backward, evaluation. */
+/* What a phase runs: forward of each chunk, backward of the last to the first, as segments of plans
+ * have it; then forward of each chunk in evaluations. Without a pipeline there is one chunk:
+ * forward, backward, evaluation. */
 enum { HOLD_KINDS = 3 * PIPE_CHUNKS };
 
 /* The buckets that a phase uses, in the order of first readers. */
@@ -62,8 +64,8 @@ struct hold {
     uint64_t buckets; /* held in parts; 0: none, and nothing below is used */
     int n_kinds;
     struct hold_order orders[HOLD_KINDS];
-    /* The last that a phase leaves and the first that it takes, a window of each: what is among the last of one and
-     * the first of the next is not released between. */
+    /* The last that a phase leaves and the first that it takes, a window of each: what is among the
+     * last of one and the first of the next is not released between. */
     uint64_t last[HOLD_KINDS], first[HOLD_KINDS];
     struct hold_sequence *steps;     /* of each node */
     struct hold_sequence evaluation; /* of all */
@@ -94,16 +96,16 @@ bool hold_is_used(const struct exec *exec, const struct hold_walk *walk, int nod
                   int b);
 bool hold_is_kept(const struct exec *exec, const struct hold_walk *walk, int node, int phase,
                   int b);
-/* Of this node: how often tasks of uses of a segment (struct task) run for bucket b; the phase in which
- * they do so for the i-th time, from 0; uses of a bucket in phases before one. */
+/* Of this node: how often tasks of uses of a segment (struct task) run for bucket b; the phase in
+ * which they do so for the i-th time, from 0; uses of a bucket in phases before one. */
 int hold_times(const struct exec *exec, const struct hold_walk *walk, int segment, int b);
 int hold_phase_of(const struct exec *exec, const struct hold_walk *walk, int segment, int time);
 uint32_t hold_uses(const struct exec *exec, const struct hold_walk *walk, int phase, int b);
 /* Of this node: the place in the queue of a bucket that is used in phase p; the bucket at a place. */
 int64_t hold_place(const struct exec *exec, const struct hold_walk *walk, int phase, int b);
 int hold_at(const struct exec *exec, const struct hold_walk *walk, int64_t place);
-/* How far the lanes of this node are in walk number `number`: the place of the last use that one came to; -1:
- * none. */
+/* How far the lanes of this node are in walk number `number`: the place of the last use that one
+ * came to; -1: none. */
 int64_t hold_furthest(const struct hold *hold, uint64_t number);
 
 /* Collective, by the rank's own thread: a walk begins, and is over. */
@@ -113,13 +115,13 @@ void hold_end(struct exec *exec);
 void hold_enter_round(struct lane *lane, int64_t raw);
 /* A stage of a pipeline does action number `phase` of the walk now. */
 void hold_enter_action(struct lane *lane, int64_t phase);
-/* Waits until bucket b is whole for the use that the lane comes to. Without a pipeline a round goes on with
- * backward. */
+/* Waits until bucket b is whole for the use that the lane comes to. Without a pipeline a round goes
+ * on with backward. */
 MUST_CHECK enum status hold_await(struct lane *lane, int b, bool is_backward);
-/* Of an evaluation, before and after instructions: these buckets are used from here on, and no longer. */
+/* In an evaluation, before and after instructions: a lane takes these buckets, and leaves them. */
 MUST_CHECK enum status hold_take(struct lane *lane, uint64_t buckets);
 void hold_leave(struct lane *lane, uint64_t buckets);
-/* Of an evaluation: the lane has nothing to run in this action. */
+/* In an evaluation: the lane has nothing to run in this action. */
 MUST_CHECK enum status hold_pass(struct lane *lane);
 
 #endif /* EXEC_HOLD_H */

@@ -2,8 +2,8 @@
 /* host.c - runs the PLACE_HOST tasks of a step program, between steps: workers that train alone
  * average their parameters, or exchange them with a center on servers.
  *
- * All tasks of an average begin before the first is waited for, so that buckets travel together. A row
- * of `rows` is a kind of task on a medium; nothing here knows a strategy.
+ * All tasks of an average begin before the first is waited for, so that buckets travel together. A
+ * row of `rows` is a kind of task on a medium; nothing here knows a strategy.
  *
  * With neighbors in shared memory each worker has two slots of a whole vector, used in turn. It
  * writes the slot of average t (from 1) once its readers are through with average t - 2, which they

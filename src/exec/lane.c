@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* lane.c - runs the PLACE_LANE tasks of a step program (sched/program.h): forward, backward and what comes
- * between.
+/* lane.c - runs the PLACE_LANE tasks of a step program (sched/program.h): forward, backward and
+ * what comes between.
  *
- * A lane runs them in program order, for one shard after the other. A task starts when its waits are
- * over. A kind of task is a row of `rows`; nothing here knows a strategy. After a bucket of the last
- * shard is final, synchronization tasks that can run do so (sync.c).
+ * A lane runs them in program order, for one shard after the other. A task starts when its waits
+ * are over. A kind of task is a row of `rows`; nothing here knows a strategy. After a bucket of the
+ * last shard is final, synchronization tasks that can run do so (sync.c).
  *
  * A shard without samples runs the same tasks: its gradients, records, tables and losses are zero.
  */
@@ -49,8 +49,8 @@ static uint64_t written_by(const struct task *task)
     return buckets;
 }
 
-/* Gradients that nobody reads any more give their memory back: those of the last step before they are
- * written, those of this one when others need their room in the window. */
+/* Gradients that nobody reads any more give their memory back: those of the last step before they
+ * are written, those of this one when others need their room in the window. */
 static void release_touched(struct lane *lane, const struct task *task)
 {
     for (int i = 0; i < task->n_accesses; i++) {

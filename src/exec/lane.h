@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* lane.h - a lane: a thread of this rank that runs whole shards. Private to exec/.
  *
- * A lane calls these functions for itself, in a step or an evaluation. Between steps the thread that
- * calls the executor may do so.
+ * A lane calls these functions for itself, in a step or an evaluation. Between steps the thread
+ * that calls the executor may do so.
  */
 #ifndef EXEC_LANE_H
 #define EXEC_LANE_H
@@ -87,7 +87,8 @@ struct lane_shard {
 
 /* Points the lane to the memory of shard v, and puts the shard on the stack. */
 struct lane_shard lane_begin_shard(struct lane *lane, int64_t v, struct tree_stack *stack);
-/* The shard that the lane is pointed to has no samples: its loss is zero. Once a step, before its tasks. */
+/* The shard that the lane is pointed to has no samples: its loss is zero. Once a step, before its
+ * tasks. */
 void lane_leave_no_loss(const struct lane *lane);
 /* The plan of shard v of the step that runs; NULL: it has no samples. */
 const struct plan *lane_plan_of(const struct lane *lane, int64_t v);
@@ -107,8 +108,8 @@ MUST_CHECK enum status lane_await(struct lane *lane, const struct task *task);
 MUST_CHECK enum status lane_run(struct lane *lane, const struct instruction *instruction,
                                 const struct kernel_step *step);
 
-/* Runs this lane's synchronization tasks in program order, waiting for what those below `end` wait for;
- * the first of the others that is not ready ends it (sync.c). */
+/* Runs this lane's synchronization tasks in program order, waiting for what those below `end` wait
+ * for; the first of the others that is not ready ends it (sync.c). */
 MUST_CHECK enum status lane_sync(struct lane *lane, int end);
 
 #endif /* EXEC_LANE_H */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* layout.h - what the graph says of the memory of a step: vectors, records, tables. Private to exec/.
+/* layout.h - what the graph says of the memory of a step: vectors, records, tables. Private to
+ * exec/.
  *
  * Made before the shared memory is; constant after creation, so that any thread reads it.
  */
@@ -31,7 +32,7 @@ struct row_sum {
     size_t order, begin, dy; /* bytes, in a shard's record */
 };
 
-/* What the graph says of the memory of a step. Constant after creation. */
+/* The memory that the graph asks for in a step. Constant after creation. */
 struct exec_layout {
     struct step_facts facts;
     struct plan_buckets buckets;

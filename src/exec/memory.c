@@ -10,9 +10,9 @@
  *   zero=3        V / N, those that are  as zero=2                               s V / (N W)
  *                 read, and the window
  *
- * On one node vectors are shared: what is counted is what this process touches. Tables whose gradients have
- * rows, and averages, are whole on every node. Activations are the arena of the plan made at the
- * start. What kernels keep inside libraries is not known here.
+ * On one node vectors are shared: what is counted is what this process touches. Tables whose
+ * gradients have rows, and averages, are whole on every node. Activations are the arena of the plan
+ * made at the start. What kernels keep inside libraries is not known here.
  */
 #include "exec/device_side.h"
 #include "exec/net.h"
@@ -39,8 +39,8 @@ static size_t own_of(const struct exec *exec, int b)
     return bytes;
 }
 
-/* The most of other nodes' parts that are here at once in a phase: of what lanes read while they are at one place
- * of its queue, and of what comes meanwhile. */
+/* The most of other nodes' parts that are here at once in a phase: of what lanes read while they
+ * are at one place of its queue, and of what comes meanwhile. */
 static size_t most_foreign(const struct exec *exec, const struct hold_order *order)
 {
     size_t most = 0;

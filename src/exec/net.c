@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* net.c - the loop of the inter-node thread.
  *
- * The lanes of a node meet in shared memory. What the nodes of a job exchange is carried by a thread of
- * its own on the first ranks of every node: its rails. Rail l of a node talks to the rails l of the
- * others. The thread runs its tasks of the step program (net.h): it looks at one after the other
- * and moves on whatever can be moved, so no order of arrival can block it, and many transfers are
- * under way at once.
+ * The lanes of a node meet in shared memory. What the nodes of a job exchange is carried by a
+ * thread of its own on the first ranks of every node: its rails. Rail l of a node talks to the
+ * rails l of the others. The thread runs its tasks of the step program (net.h): it looks at one
+ * after the other and moves on whatever can be moved, so no order of arrival can block it, and many
+ * transfers are under way at once.
  *
- * Urgency. The next forward needs first what backward finishes last. The thread looks at tasks
- * from the last to the first, and begins sends of buckets only while few bytes are under way, so the
+ * Urgency. The next forward needs first what backward finishes last. The thread looks at tasks from
+ * the last to the first, and begins sends of buckets only while few bytes are under way, so the
  * most urgent ones go first. Receives are never held back: every send that has begun ends.
  *
  * A task's counter is incremented after its sends are over, as the memory that they read may be
  * written again by a thread that waits for the counter. Where the task lists its sends as memory
  * (MEMORY_SENDS), tasks that need that memory wait for them instead.
  *
- * How partial sums travel. A node's row of shards need not be a subtree: it sends one partial sum for
- * each largest subtree in it, and the owner adds all nodes' along what is left of the tree
+ * How partial sums travel. A node's row of shards need not be a subtree: it sends one partial sum
+ * for each largest subtree in it, and the owner adds all nodes' along what is left of the tree
  * (kernel/tree.h), so bits do not depend on nodes.
  */
 #include "exec/net.h"
@@ -240,7 +240,8 @@ static bool is_left(const struct net_task *t)
     return t->stage != NET_FINISHED || t->sends.left > 0;
 }
 
-/* A peer that the task waits for, or a task of this thread before it; -1: it waits for its own node. */
+/* A peer that the task waits for, or a task of this thread before it; -1: it waits for its own
+ * node. */
 static int awaited_by(const struct net *net, const struct net_task *t)
 {
     int peer = -1;

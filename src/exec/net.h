@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* net.h - the inter-node thread of a rank, and how it runs tasks. Private to exec/net*.c and memory.c.
+/* net.h - the inter-node thread of a rank, and how it runs tasks. Private to exec/net*.c and
+ * memory.c.
  *
  * The thread runs the PLACE_NET tasks of the step program (sched/program.h). A kind of task on a
- * medium is a row: struct net_row. The thread itself (net.c) knows waits, transfers and signals, and
- * no kind:
+ * medium is a row: struct net_row. The thread itself (net.c) knows waits, transfers and signals,
+ * and no kind:
  *
  *   waiting --its waits are over--> started --its receives and sends are over--> finished
  *
@@ -144,7 +145,7 @@ struct net_states {
     size_t bytes;
 };
 
-/* Of the step's values, for the size of records. */
+/* Shapes of the step's values, for the size of records. */
 struct net_shapes {
     struct shape *of;
     struct extents extents; /* that they are for */
@@ -156,7 +157,7 @@ struct net_exchange {
     struct exchange_transfer *transfers;
 };
 
-/* Of the transfers of all tasks. */
+/* Memory for the transfers of all tasks. */
 struct net_room {
     struct transport_request *requests;
     bool *flags; /* is_done, is_counted */
@@ -252,8 +253,8 @@ struct codec_state *net_codec_state(const struct net *net, int b);
 MUST_CHECK enum status net_codecs_create(struct net *net);
 void net_codecs_destroy(struct net *net);
 
-/* net_unshard.c: parameters that nodes hold in partitions. How often a task of uses runs in this walk; is
- * what it waits for done, of its use or the one before? */
+/* net_unshard.c: parameters that nodes hold in partitions. How often a task of uses runs in this
+ * walk; is what it waits for done, of its use or the one before? */
 int net_runs(const struct net *net, const struct net_task *t);
 bool net_is_use_over(const struct net *net, const struct net_task *t, const struct wait *wait);
 MUST_CHECK enum status net_unshards_create(struct net *net);

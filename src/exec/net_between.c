@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* net_between.c - what machines exchange between steps, by the ranks' own threads: barriers, parameters and
- * state, results of evaluations. */
+/* net_between.c - what machines exchange between steps, by the ranks' own threads: barriers,
+ * parameters and state, results of evaluations. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -109,8 +109,8 @@ float *net_state(const struct exec *exec, int state)
     return exec->net->states.vectors + (size_t)state * exec->layout.vector;
 }
 
-/* Vector `which` of a bucket's codec between its rail and rank 0, where it is padded to the bucket's length.
- * One that is not there is zeros. */
+/* Vector `which` of a bucket's codec between its rail and rank 0, where it is padded to the
+ * bucket's length. One that is not there is zeros. */
 static enum status move_vector(struct exec *exec, int b, int node, int which, bool publishes)
 {
     const int rail =

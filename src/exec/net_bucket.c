@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* net_bucket.c - gradients and parameters of a bucket between nodes: reduce_scatter, update, all_gather.
+/* net_bucket.c - gradients and parameters of a bucket between nodes: reduce_scatter, update,
+ * all_gather.
  *
- * A rail owns some stretches of each bucket. It sends the node's partial sums of what other nodes own,
- * receives theirs of its own stretches, adds all along the tree and updates. Then its part of the
- * parameters goes to all nodes. The optimizer's state is touched by its owner alone.
+ * A rail owns some stretches of each bucket. It sends the node's partial sums of what other nodes
+ * own, receives theirs of its own stretches, adds all along the tree and updates. Then its part of
+ * the parameters goes to all nodes. The optimizer's state is touched by its owner alone.
  *
- * Cost of a bucket of n bytes, N nodes of W rails: a rail sends and receives 2 n (N-1) / (N W), if rows
- * of shards are subtrees; 2 (N-1) messages each way.
+ * Cost of a bucket of n bytes, N nodes of W rails: a rail sends and receives 2 n (N-1) / (N W), if
+ * rows of shards are subtrees; 2 (N-1) messages each way.
  */
 #include <string.h>
 

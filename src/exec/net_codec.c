@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* net_codec.c - all_reduce of buckets whose gradients are compressed between nodes (comm/codec.h).
  *
- * A compressed bucket belongs to one rail of a node. When all lanes have announced it, the rail adds the node's
- * partial sums, encodes, and swaps payloads with the same rail of every node; all decode all payloads in the
- * order of nodes, so that all have the same sum, and update the whole bucket. What a node could not send stays
- * with it (error feedback) and is part of a checkpoint: state of rank 0's that comes from all nodes
- * (net_between.c). Running averages, factors and rows go as they are, and so do all gradients of the first steps
- * (--compress-after): they are the payload then, and nothing is left over.
+ * A compressed bucket belongs to one rail of a node. When all lanes have announced it, the rail
+ * adds the node's partial sums, encodes, and swaps payloads with the same rail of every node; all
+ * decode all payloads in the order of nodes, so that all have the same sum, and update the whole
+ * bucket. What a node could not send stays with it (error feedback) and is part of a checkpoint:
+ * state of rank 0's that comes from all nodes (net_between.c). Running averages, factors and rows
+ * go as they are, and so do all gradients of the first steps (--compress-after): they are the
+ * payload then, and nothing is left over.
  *
  * Cost of a bucket whose payload has c bytes: a node sends (N-1) c, and decodes N c.
  */
@@ -167,7 +168,8 @@ void net_codecs_destroy(struct net *net)
 
 /* A step ----------------------------------------------------------------------------------- */
 
-/* This node's gradient of the bucket: all its partial sums, in the place where the sum of all nodes will be. */
+/* This node's gradient of the bucket: all its partial sums, in the place where the sum of all nodes
+ * will be. */
 static void add_partial_sums(struct net *net, int b)
 {
     const size_t at = (size_t)net->layout->buckets.begin[b];
@@ -223,8 +225,8 @@ static enum status start_compressed(struct net *net, struct net_task *t)
     return send_round(net, t, codec);
 }
 
-/* What a codec makes of the gaps between parameters is nobody's: neither sum nor error, which is saved by
- * parameters. */
+/* What a codec makes of the gaps between parameters is nobody's: neither sum nor error, which is
+ * saved by parameters. */
 static void clear_gaps(const struct net *net, int b, struct codec_state *state)
 {
     struct codec_vector vectors[CODEC_VECTORS];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* net_gather.c - all_gather between nodes: records, tables of batch statistics, losses, squares for norms.
+/* net_gather.c - all_gather between nodes: records, tables of batch statistics, losses, squares for
+ * norms.
  *
- * Nothing is added or updated on the way. This node's part goes to all nodes as it lies, theirs come to
- * where they lie there, and the lanes go on as on one machine.
+ * Nothing is added or updated on the way. This node's part goes to all nodes as it lies, theirs
+ * come to where they lie there, and the lanes go on as on one machine.
  */
 #include "exec/layout.h"
 #include "exec/net.h"
@@ -226,7 +227,8 @@ static struct net_most most_records(const struct net *net, const struct task *ta
     return (struct net_most){ most, most };
 }
 
-/* Does a factor travel with bucket b? With the first one that it serves: lanes take buckets in order. */
+/* Does a factor travel with bucket b? With the first one that it serves: lanes take buckets in
+ * order. */
 static bool travels_with(const struct plan_factor *factor, int b)
 {
     return factor->buckets && __builtin_ctzll(factor->buckets) == b;

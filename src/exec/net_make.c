@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* net_make.c - creates the inter-node thread: its tasks, tags, requests and memory for sums; hands steps to it. */
+/* net_make.c - creates the inter-node thread: its tasks, tags, requests and memory for sums; hands
+ * steps to it. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -150,7 +151,8 @@ enum status net_create(struct exec *exec)
     net->rails = net_rails(exec);
     net->traffic.flying_most =
         exec->config.flying_bytes ? exec->config.flying_bytes : FLYING_MOST;
-    /* With ZeRO-2 the window of gradients (release.c) bounds the sends; a bound of our own could block it. */
+    /* With ZeRO-2 the window of gradients (release.c) bounds the sends; a bound of our own could
+     * block it. */
     if (exec->config.zero >= 2)
         net->traffic.flying_most = SIZE_MAX;
     net->worker.sums = &exec->sums;

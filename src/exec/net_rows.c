@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* net_rows.c - push and pull of sparse rows: each node is the server of some rows of a table (Parallax).
+/* net_rows.c - push and pull of sparse rows: each node is the server of some rows of a table
+ * (Parallax).
  *
- * Row i belongs to node i modulo N. When all lanes of a node have accumulated the table, its first rank
- * adds the rows of its shards, those that occur alone, and sends each owner its own. The owner adds what
- * all nodes sent along the tree of shards and updates rows and state (push). Then it sends the new
- * rows to all (pull). A message that says how many rows come goes before them.
+ * Row i belongs to node i modulo N. When all lanes of a node have accumulated the table, its first
+ * rank adds the rows of its shards, those that occur alone, and sends each owner its own. The owner
+ * adds what all nodes sent along the tree of shards and updates rows and state (push). Then it
+ * sends the new rows to all (pull). A message that says how many rows come goes before them.
  *
- * Where the norm of all gradients is needed (clipping) the owner keeps the sums in the packet of new
- * rows, with their squares, and updates when all nodes' squares are there.
+ * Where the norm of all gradients is needed (clipping) the owner keeps the sums in the packet of
+ * new rows, with their squares, and updates when all nodes' squares are there.
  *
- * Low ids occur most: taking them in turn gives every node as many rows to update, within a few, whatever the
- * text is, so that there is no number of partitions to choose.
+ * Low ids occur most: taking them in turn gives every node as many rows to update, within a few,
+ * whatever the text is, so that there is no number of partitions to choose.
  *
  * Cost: of u rows that occur on a node and U on all, a node sends and receives (N-1)/N u, and sends
  * (N-1) U/N, receives the rest; 6 (N-1) messages each way.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* net_unshard.c - ZeRO-3 between nodes: brings the other nodes' partitions of a bucket's parameters for each
- * use (hold.h) and frees them after it.
+/* net_unshard.c - ZeRO-3 between nodes: brings the other nodes' partitions of a bucket's parameters
+ * for each use (hold.h) and frees them after it.
  *
  *   answer    whenever another node requests this rail's partition, that is sent
  *   unshard   requests the other nodes' partitions as soon as the use is within the window; done when all
@@ -8,8 +8,8 @@
  *   reshard   when all lanes have read the bucket frees them, but if they stay for the next use
  *
  * Partitions are sent on request, not ahead: what nobody has requested would lie in the receiver's
- * memory, which ZeRO-3 is to save. A partition does not change while it may be requested: its update
- * waits for the answer, so until the rail has given it for the last time in the step.
+ * memory, which ZeRO-3 is to save. A partition does not change while it may be requested: its
+ * update waits for the answer, so until the rail has given it for the last time in the step.
  */
 #include "base/mem.h"
 #include "exec/hold.h"
@@ -177,8 +177,8 @@ static bool is_kept(const struct net *net, int b, int phase)
     return hold_is_kept(net->exec, &net->step.walk, net->topology->node, phase, b);
 }
 
-/* The last place in the queue that may be requested now: one behind what lanes have come to, and as many
- * more as fit the window. */
+/* The last place in the queue that may be requested now: one behind what lanes have come to, and as
+ * many more as fit the window. */
 static int64_t last_place(const struct net *net)
 {
     const int64_t furthest = hold_furthest(net->hold, net->walks);
@@ -231,7 +231,8 @@ static enum status finish_unshard(struct net *net, struct net_task *t)
     return STATUS_OK;
 }
 
-/* Frees the other nodes' partitions. Neighbours are freed together, so that pages between them are, too. */
+/* Frees the other nodes' partitions. Neighbours are freed together, so that pages between them are,
+ * too. */
 static void free_partitions(const struct net *net, int b)
 {
     struct slice row = { 0, 0 };

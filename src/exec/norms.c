@@ -276,8 +276,8 @@ enum status norms_of_all(const struct sums *sums, double *out)
     return STATUS_OK;
 }
 
-/* LARS: trust ||w|| / (||g|| + decay ||w||), of the clipped gradient; LAMB: ||w|| / ||direction||. Where
- * a norm is 0 there is nothing to go by, and the ratio is 1. */
+/* LARS: trust ||w|| / (||g|| + decay ||w||), of the clipped gradient; LAMB: ||w|| / ||direction||.
+ * Where a norm is 0 there is nothing to go by, and the ratio is 1. */
 static float trust_of(const struct sums *sums, int param, const struct attrs *attrs,
                       const struct kernel_update_step *numbers)
 {

@@ -17,7 +17,7 @@ struct exec_config;
 struct sums;
 struct value;
 
-/* What a parameter has of a stretch (norms.c). */
+/* The part of a parameter that lies in a stretch (norms.c). */
 struct piece {
     int param;
     int64_t stretch;  /* of all buckets */
@@ -38,10 +38,11 @@ struct norms {
     int64_t *of_stretch;          /* the first piece of each; one more: the end */
     int64_t *of_param;            /* the first piece of each that is trained */
     double *of_model, *of_others; /* squares of all parameters of the model, of ranks beside */
-    /* Shared memory, one number a piece: of the summed gradient, of the parameter, of LAMB's directions. */
+    /* Shared memory, one number a piece: of the summed gradient, of the parameter, of LAMB's
+     * directions. */
     double *gradients, *params, *moves;
-    /* Likewise, norms_row_sums a bucket: of a table's rows, as each thread has summed them; if it is served, each
-     * node. */
+    /* Likewise, norms_row_sums a bucket: of a table's rows, as each thread has summed them; if it
+     * is served, each node. */
     struct exact_sum *rows;
 };
 
@@ -60,7 +61,8 @@ bool sums_scale_losses(const struct sums *sums);
 /* Must the norm of all gradients be known, or that it is finite, before anything is updated? */
 bool sums_need_norm(const struct sums *sums);
 bool norms_are_used(const struct sums *sums);
-/* Are a parameter's squares this rank's to count? Of ranks that share layers all have what is not cut: the first one's count. */
+/* Are a parameter's squares this rank's to count? Of ranks that share layers all have what is not
+ * cut: the first one's count. */
 bool norms_count(const struct exec_config *config, const struct value *value);
 MUST_CHECK enum status norms_create(const struct sums *sums, struct norms *norms);
 

@@ -170,8 +170,8 @@ static void draw_normal(const uint32_t word[2], float out[2])
     out[1] = (float)(radius * sin(angle));
 }
 
-/* Elements [begin, begin + count) of parameter p. Element i: word i%4 of Philox(seed, { i/4 low, i/4
- * high, p, INIT_STREAM }), or a normal number made of the words of i%4/2. */
+/* Elements [begin, begin + count) of parameter p. Element i: word i%4 of Philox(seed, { i/4 low,
+ * i/4 high, p, INIT_STREAM }), or a normal number made of the words of i%4/2. */
 static void draw(uint64_t seed, int p, const struct value *value, int64_t begin, int64_t count,
                  float *out)
 {

@@ -5,13 +5,13 @@
  *   forward  c, v    c           v % arenas        v % boxes: what v sends from here on
  *   backward c, v    2C-1-c      the same          the same
  *
- * Each segment has a stack of the tree of its own: a chunk's gradients of shard v are added when its backward of v is
- * done, whatever other chunks do meanwhile. All see shards in ascending order, so all stacks have the buffers that one lane
- * has.
+ * Each segment has a stack of the tree of its own: a chunk's gradients of shard v are added when
+ * its backward of v is done, whatever other chunks do meanwhile. All see shards in ascending order,
+ * so all stacks have the buffers that one lane has.
  *
- * Why nobody waits for ever: schedules alone do not deadlock (schedule_test.c), and a box is waited for only when the shard
- * that used it before has ended here, by more than one shard: what it sent was, or is next, received by stages
- * that wait for nothing of a later shard.
+ * Why nobody waits for ever: schedules alone do not deadlock (schedule_test.c), and a box is waited
+ * for only when the shard that used it before has ended here, by more than one shard: what it sent
+ * was, or is next, received by stages that wait for nothing of a later shard.
  *
  * Bytes move while somebody of the rank looks at them: a thread does, as the lane computes.
  */
@@ -82,8 +82,8 @@ struct pipe_stage pipe_stage_of(const struct exec *exec)
                                 .buckets = pipe->buckets };
 }
 
-/* Are a shard's gradients added to those before it after what others wait for? Those that pass through
- * the arena cannot wait. */
+/* Are a shard's gradients added to those before it after what others wait for? Those that pass
+ * through the arena cannot wait. */
 static bool adds_later(const struct exec *exec)
 {
     return exec->pipe && !exec->layout.buckets.pass;
@@ -393,8 +393,8 @@ static enum status post_receives(struct lane *lane, const struct plan *plan, int
     return STATUS_OK;
 }
 
-/* With the lock: waits a moment for the thread. More than --stall-timeout of that is too much; time in which the job was
- * stopped does not count. */
+/* With the lock: waits a moment for the thread. More than --stall-timeout of that is too much; time
+ * in which the job was stopped does not count. */
 static enum status wait_for_thread(struct lane *lane, int64_t *waited_ns)
 {
     const int64_t moment_ns = 100 * 1000 * 1000, begin = clock_ns();
@@ -713,8 +713,8 @@ enum status beside_tell_step(struct exec *exec, struct exec_result *result)
     return STATUS_OK;
 }
 
-/* Added in the order of ranks, so that all have the same. A number of which one rank has all, and others 0, comes out as it
- * was. */
+/* Added in the order of ranks, so that all have the same. A number of which one rank has all, and
+ * others 0, comes out as it was. */
 enum status beside_add(const struct exec_beside *beside, uint32_t tag, double *numbers,
                        double *others, int count)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* privacy.c - samples whose influence is bounded (DP-SGD): with one sample a shard, a shard's gradient is a sample's.
+/* privacy.c - samples whose influence is bounded (DP-SGD): with one sample a shard, a shard's
+ * gradient is a sample's.
  *
- * Its norm is known when backward is through; then it is scaled to at most the clip, and only then added along the tree and
- * announced: buckets do not leave early. The sum gets noise, stretch by stretch, by who owns the stretch, before an update
- * sees it. Gaps between parameters stay zero.
+ * Its norm is known when backward is through; then it is scaled to at most the clip, and only then
+ * added along the tree and announced: buckets do not leave early. The sum gets noise, stretch by
+ * stretch, by who owns the stretch, before an update sees it. Gaps between parameters stay zero.
  */
 #include <math.h>
 #include <string.h>

@@ -84,8 +84,8 @@ static void stop(struct profiler *p)
     mem_free(p->nodes);
 }
 
-/* The node whose instruction an event is; names are compared as the executor handed them over. -1: none. A lane's
- * events come in the order of nodes, so the search goes on from the last. */
+/* The node whose instruction an event is; names are compared as the executor handed them over. -1:
+ * none. A lane's events come in the order of nodes, so the search goes on from the last. */
 static int node_of(const struct profiler *p, const struct trace_event *event, int from)
 {
     for (int i = 0; i < p->n_nodes; i++) {
@@ -152,13 +152,15 @@ static enum status time_steps(struct profiler *p, int windows, int steps, double
         TRY(exec_settle(p->exec));
         seconds[w] = (clock_seconds() - began) / steps;
     }
-    /* The median, as training has it: small steps have slow and fast windows with nothing else running. */
+    /* The median, as training has it: small steps have slow and fast windows with nothing else
+     * running. */
     qsort(seconds, (size_t)windows, sizeof *seconds, compare);
     *out = seconds[windows / 2];
     return STATUS_OK;
 }
 
-/* Steps whose instructions are timed take half of the time, others the rest; of long steps there is one that is timed. */
+/* Steps whose instructions are timed take half of the time, others the rest; of long steps there is
+ * one that is timed. */
 static enum status take_steps(struct profiler *p, double *out)
 {
     const double half = p->config->seconds / 2, first = clock_seconds();

@@ -85,7 +85,8 @@ static void fetch_for_update(const struct sums *sums, size_t at, size_t count)
     kernel_fetch_to_write(vectors, 1 + sums->layout->n_states, at, count);
 }
 
-/* Between parameters a bucket has gaps, which stay zero; in an arena they are what was there before. */
+/* Between parameters a bucket has gaps, which stay zero; in an arena they are what was there
+ * before. */
 void reduce_clear_gaps(const struct sums *sums, int b, float *gradients)
 {
     for (int i = 0; i < sums->model->count; i++) {
@@ -249,8 +250,8 @@ size_t reduce_scratch(const struct sum_worker *worker)
     return (most + 63) / 64 * 64;
 }
 
-/* The sum over all shards, along their tree, of `count` rows from `first` of the weight's gradient, or
- * of the bias's (count 0). It lies at the beginning of scratch. */
+/* The sum over all shards, along their tree, of `count` rows from `first` of the weight's gradient,
+ * or of the bias's (count 0). It lies at the beginning of scratch. */
 static void sum_from_factors(const struct sums *sums, const struct factored *f,
                              struct width width, int64_t first, int64_t count, float *scratch)
 {
@@ -492,8 +493,8 @@ static int64_t elements_of_rank(const struct sums *sums, struct stretches s)
     return (end < count ? end : count) - (begin < count ? begin : count);
 }
 
-/* Floats of a factored bucket that come from other ranks: x and dy of their samples, then either the
- * weights that they update or, where columns belong to lanes, their columns of y. */
+/* Floats of a factored bucket that come from other ranks: x and dy of their samples, then either
+ * the weights that they update or, where columns belong to lanes, their columns of y. */
 static int64_t floats_of_factors(const struct sums *sums, const struct factored *f)
 {
     const int64_t shards = sums->config->shards, samples = sums->now->batch->samples;
@@ -511,8 +512,8 @@ static int64_t floats_of_factors(const struct sums *sums, const struct factored 
     return others * (f->k + columns) + own * (f->n - columns);
 }
 
-/* Of a table: other shards' dy of this rank's rows, and the rows that they have updated and this one
- * looks up. */
+/* Of a table: other shards' dy of this rank's rows, and the rows that they have updated and this
+ * one looks up. */
 static int64_t floats_of_rows(const struct sums *sums, int b)
 {
     const int64_t first = topology_own_first(sums->topology);
@@ -529,7 +530,7 @@ static int64_t floats_of_rows(const struct sums *sums, int b)
     return floats;
 }
 
-/* What this rank reads in a step of bucket b that other ranks have written. */
+/* Bytes of bucket b that this rank reads in a step and other ranks have written. */
 int64_t reduce_bytes(const struct sums *sums, int b)
 {
     const struct stretches s = stretches_of(sums, b);

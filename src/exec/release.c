@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* release.c - gradients that are resident only while they are under way (zero=2).
  *
- * A lane's gradients of a bucket are read by others from its accumulate task until program->summed[b] is
- * done: by lanes of the node that add them up, or by inter-node threads that send them. Then the lane
- * gives their memory back. So that no more than a window of them is resident however far ahead of the
- * others a lane is, computations that begin another bucket wait for those that must be gone; the step
- * program says which (MEMORY_ROOM in sched/program.h).
+ * A lane's gradients of a bucket are read by others from its accumulate task until
+ * program->summed[b] is done: by lanes of the node that add them up, or by inter-node threads that
+ * send them. Then the lane gives their memory back. So that no more than a window of them is
+ * resident however far ahead of the others a lane is, computations that begin another bucket wait
+ * for those that must be gone; the step program says which (MEMORY_ROOM in sched/program.h).
  *
  * Where lanes run several shards one after the other, sums of earlier ones wait in the buffers for
  * the later: all of them are resident until the last shard is through, and nobody waits.

@@ -14,7 +14,8 @@ struct lane;
 
 /* This lane has announced bucket b. */
 void release_announced(struct lane *lane, int b);
-/* Gives back the gradients of b that were announced last, if that has not been done: all have summed them. */
+/* Gives back the gradients of b that were announced last, if that has not been done: all have
+ * summed them. */
 void release_bucket(struct lane *lane, int b);
 /* The same of every bucket that is summed by now. */
 void release_summed(struct lane *lane);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* remote.c - gives sums of gradients to servers, and waits for the parameters that they make of them.
+/* remote.c - gives sums of gradients to servers, and waits for the parameters that they make of
+ * them.
  *
  * An executor's lanes hold partial sums along the tree, as many as their rows make. What goes to
  * servers are the sums that the whole row makes, which are fewer:
@@ -8,8 +9,8 @@
  *   V = 8, shards [0, 4) on lanes of two   hold [0,2) | [2,4)   and give [0,4)
  *
  * In the first case lanes' sums go as they lie, when the last lane has announced the bucket. In the
- * second every lane adds a part of the bucket, as it does before an update (reduce.c), and the last to
- * be ready gives it. Rows of tables are put together likewise (rows.c).
+ * second every lane adds a part of the bucket, as it does before an update (reduce.c), and the last
+ * to be ready gives it. Rows of tables are put together likewise (rows.c).
  */
 #include <stdatomic.h>
 #include <string.h>

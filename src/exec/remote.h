@@ -15,12 +15,12 @@
 struct lane_clock;
 struct sums;
 
-/* What of the rows that occur one thread has put together for servers. */
+/* The rows that one thread has put together for servers. */
 struct row_range {
     int64_t at, count; /* rows, from the sum's first */
 };
 
-/* What goes to servers. */
+/* Sums that go to servers. */
 struct remote {
     int n_sums;
     struct tree_part sums[2 * TREE_DEPTH];

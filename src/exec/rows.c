@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /* rows.c - tables of embeddings, of which a step touches some rows: their sums and updates.
  *
- * A shard leaves its ids in ascending order, each with the number of its row of dy, and dy itself in
- * its record (pass/split_batch.c). When all lanes have announced the bucket, each takes a range of
- * ids, walks all shards' lists at once, and for each id that occurs adds its rows of dy, shard by shard in
- * the order of their places, then over the shards along their tree, and updates that row of the
- * table and of its state at once. Rows that do not occur stay as they are, state included.
+ * A shard leaves its ids in ascending order, each with the number of its row of dy, and dy itself
+ * in its record (pass/split_batch.c). When all lanes have announced the bucket, each takes a range
+ * of ids, walks all shards' lists at once, and for each id that occurs adds its rows of dy, shard
+ * by shard in the order of their places, then over the shards along their tree, and updates that
+ * row of the table and of its state at once. Rows that do not occur stay as they are, state
+ * included.
  *
  *   shard 0   1 1 4 9       id 1: (dy0 + dy0) + dy1       id 4: dy0 + (dy2 + dy2)
  *   shard 1   1 7           id 7: dy1                     id 9: dy0
  *   shard 2   4 4
  *
- * A shard without the id is left out of the tree, which is as good as adding its zero: sums begin with
- * +0, so that none is -0. The bits are those of the dense gradient's sum.
+ * A shard without the id is left out of the tree, which is as good as adding its zero: sums begin
+ * with +0, so that none is -0. The bits are those of the dense gradient's sum.
  *
  * Ranges are cut so that adding and updating take all lanes about as long: a row that occurs costs
- * as much as some additions. How many different ids a range has is not known but bounded by its length
- * and by how often they occur, for each of the ROWS_BLOCKS blocks that rows_sort notes. The cuts
- * are a function of the lists, so that all lanes find the same; they never change a bit.
+ * as much as some additions. How many different ids a range has is not known but bounded by its
+ * length and by how often they occur, for each of the ROWS_BLOCKS blocks that rows_sort notes. The
+ * cuts are a function of the lists, so that all lanes find the same; they never change a bit.
  *
- * Where the norm of all gradients must be known before an update, a lane walks twice: it keeps the sums in their
- * places of sums->memory->sum and adds up their squares (norms.c), then updates the same rows by what was kept.
+ * Where the norm of all gradients must be known before an update, a lane walks twice: it keeps the
+ * sums in their places of sums->memory->sum and adds up their squares (norms.c), then updates the
+ * same rows by what was kept.
  */
 #include <string.h>
 
@@ -347,8 +349,8 @@ static void walk_add(struct walk *walk, struct cursor cursor)
     walk->room.heads[walk->lists++] = cursor.next < cursor.end ? cursor.next->id : INT32_MAX;
 }
 
-/* The lowest id that is left, which is gone then; room.lists has what each list has of it. How many lists
- * that are; 0: nothing is left. */
+/* The lowest id that is left, which is gone then; room.lists has what each list has of it. How many
+ * lists that are; 0: nothing is left. */
 static int walk_next(struct walk *walk, int32_t *out_id)
 {
     const struct room *room = &walk->room;
@@ -421,8 +423,8 @@ static int64_t walk_add_span(struct walk *walk, const struct sums *sums, int b,
     return before;
 }
 
-/* Puts together what one thread has of every sum: each at as many rows from the sum's first as there
- * are pairs before, so that no two threads' places meet. */
+/* Puts together what one thread has of every sum: each at as many rows from the sum's first as
+ * there are pairs before, so that no two threads' places meet. */
 static void give_range(const struct work *work, struct span_of_ids span, int64_t thread,
                        void *scratch)
 {

@@ -19,11 +19,12 @@
  * A layer whose columns belong to lanes (columns.c) has its weight, and the weight's state, with
  * the lanes from the first step after a settle until the next; the flat vectors are then stale.
  *
- * Of a job on several machines (nodes) each has such a block: parameters and state whole, gradients
- * of its own lanes, records and tables of all shards. Inter-node threads (net.c) bring what the others have.
+ * In a job on several machines each node has such a block: parameters and state whole, gradients of
+ * its own lanes, records and tables of all shards. Inter-node threads (net.c) bring what the others
+ * have.
  *
- * Who may write what, and after what, the step program says. Counters only grow; a task of step s is
- * awaited as (s + 1) times the members that raise its counter.
+ * The step program says which thread may write what, and after what. Counters only grow; a task of
+ * step s is awaited as (s + 1) times the members that raise its counter.
  */
 #ifndef EXEC_SHARED_H
 #define EXEC_SHARED_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* state.h - what an executor keeps. Private to exec/.
  *
- * For the files that make an executor, begin and end its steps and evaluations, or work between them,
- * and for those of devices. Tasks of a step see parts of it: lane.h, net.h, sums.h. The thread that
- * calls the executor alone writes here, between steps.
+ * For the files that make an executor, begin and end its steps and evaluations, or work between
+ * them, and for those of devices. Tasks of a step see parts of it: lane.h, net.h, sums.h. The
+ * thread that calls the executor alone writes here, between steps.
  */
 #ifndef EXEC_STATE_H
 #define EXEC_STATE_H
@@ -47,7 +47,8 @@ struct exec {
     uint32_t says; /* exec_say */
 };
 
-/* What this rank says with its step, before it meets others; and what all have said with it, afterwards. */
+/* What this rank says with its step, before it meets others; and what all have said with it,
+ * afterwards. */
 void exec_tell(struct exec *exec);
 uint32_t exec_heard(const struct exec *exec);
 

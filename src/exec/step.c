@@ -77,7 +77,7 @@ static bool is_alone(const struct exec *exec)
     return exec->config.part.count && !exec->config.part.with_others;
 }
 
-/* What means of the step are divided by. Without labels that count all sums are zero. */
+/* The divisor of the step's means. Without labels that count all sums are zero. */
 static int64_t weight_of(const struct exec *exec, const struct batch *batch)
 {
     const int64_t weight = is_alone(exec) ? batch->own_weight : batch->weight;

@@ -14,7 +14,7 @@ struct pool;
 struct sums;
 
 /* A lane's columns of such a layer's weight: k rows, `stride` apart, in memory that no other lane
- * touches. What a row has beyond its columns means nothing. */
+ * touches. Numbers of a row beyond its columns mean nothing. */
 struct columns {
     int64_t first, count, stride;
     float *param;

@@ -29,7 +29,7 @@ struct remote;
 struct rows_packet;
 struct trace_row;
 
-/* What summing and updating needs of an executor. The pointers are constant after creation. */
+/* Parts of an executor that sums and updates need. The pointers are constant after creation. */
 struct sums {
     const struct exec_config *config;
     const struct exec_topology *topology;
@@ -59,8 +59,8 @@ void rows_leave_empty(const struct exec_layout *layout, int b, char *record);
 size_t rows_scratch(const struct sums *sums);
 /* How many rows of a shard's ids there are in bucket b, those that occur twice counted twice. */
 int64_t rows_entries(const struct sums *sums, int b, int64_t shard);
-/* Sums and updates this lane's range of the rows of bucket b that occur, or, where norms are needed before, keeps the
- * sums with their squares, and updates by what was kept. */
+/* Sums and updates this lane's range of the rows of bucket b that occur, or, where norms are needed
+ * before, keeps the sums with their squares, and updates by what was kept. */
 void rows_update(const struct sum_worker *worker, int b,
                  const struct kernel_update_step *numbers);
 void rows_keep(const struct sum_worker *worker, int b);
@@ -72,15 +72,16 @@ struct exec_rows rows_join(const struct sums *sums, int b, int sum);
 /* Threads of all lanes that put rows together. */
 int rows_threads(const struct sums *sums);
 
-/* The sums over some shards, all in memory, of the rows of bucket b that occur, added to the packet of their
- * owner: id modulo owners. */
+/* The sums over some shards, all in memory, of the rows of bucket b that occur, added to the packet
+ * of their owner: id modulo owners. */
 void rows_merge(const struct sum_worker *worker, int b, struct tree_node shards, int owners,
                 struct rows_packet *out);
 /* Adds packets of all shards along the tree and updates the table by that; gives the new rows. */
 void rows_update_packets(const struct sum_worker *worker, int b,
                          const struct rows_packet *packets, int count,
                          const struct kernel_update_step *numbers, struct rows_packet *out);
-/* The same in two, where norms are needed between: gives the sums, with their squares; then, of these, the new rows. */
+/* The same in two, where norms are needed between: gives the sums, with their squares; then, of
+ * these, the new rows. */
 void rows_sum_packets(const struct sum_worker *worker, int b, const struct rows_packet *packets,
                       int count, struct rows_packet *out, struct exact_sum *squares);
 void rows_update_packet(const struct sum_worker *worker, int b,
@@ -100,11 +101,11 @@ const float *privacy_noise(const struct sums *sums, int bucket, const float *sum
 size_t reduce_scratch(const struct sum_worker *worker);
 
 enum reduce_what { SUM_AND_UPDATE, SUM_AND_KEEP, SUM_AND_GIVE, DIRECT, UPDATE };
-/* Works on this lane's part of a bucket. passing: its gradients, if they lie in the lane's arena; else
- * NULL. */
+/* Works on this lane's part of a bucket. passing: its gradients, if they lie in the lane's arena;
+ * else NULL. */
 void reduce_bucket(const struct sum_worker *worker, int b, enum reduce_what what,
                    float *passing, const struct kernel_update_step *numbers);
-/* What this rank reads in a step of bucket b that other ranks have written. */
+/* Bytes of bucket b that this rank reads in a step and other ranks have written. */
 int64_t reduce_bytes(const struct sums *sums, int b);
 /* Stretches of bucket b. */
 int64_t reduce_stretches(const struct sums *sums, int b);
@@ -115,9 +116,9 @@ void reduce_stretches_of(const struct sum_worker *worker, int b, int64_t begin, 
                          const struct kernel_update_step *numbers);
 /* Makes what lies between the gradients of a bucket zero. */
 void reduce_clear_gaps(const struct sums *sums, int b, float *gradients);
-/* The factor by which gradients of this step (since creation) are scaled so that their norm is not over the limit; all
- * squares are there. Lanes and the inter-node thread may ask; where there are ranks beside it waits for them, once a
- * step. */
+/* The factor by which gradients of this step (since creation) are scaled so that their norm is not
+ * over the limit; all squares are there. Lanes and the inter-node thread may ask; where there are
+ * ranks beside it waits for them, once a step. */
 MUST_CHECK enum status reduce_clip_scale(const struct sums *sums, uint32_t step, float *out);
 
 #endif /* EXEC_SUMS_H */

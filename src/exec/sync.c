@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* sync.c - runs the synchronization tasks of a lane: sums, norms and updates, in program order.
  *
- * Between the computations of its last shard, and after it, a lane looks at the next such task of the
- * step program. If what the task waits for is done the lane does its part and increments the task's
- * counter. The program says which tasks there are; nothing here knows a strategy. A kind of task is
- * a row of `rows`.
+ * Between the computations of its last shard, and after it, a lane looks at the next such task of
+ * the step program. If what the task waits for is done the lane does its part and increments the
+ * task's counter. The program says which tasks there are; nothing here knows a strategy. A kind of
+ * task is a row of `rows`.
  */
 #include "exec/exec.h"
 #include "exec/hold.h"
@@ -157,7 +157,7 @@ static const char *name_of_wait(const struct exec_account *account, const struct
     return task->bucket < 0 ? "a barrier of lanes" : account->reduce_names[task->bucket];
 }
 
-/* What a computation waits for in its own step may be this lane's to do as well: first comes that. */
+/* A computation may wait for a task of its own step in which this lane has a part: that runs first. */
 static enum status run_awaited(struct lane *lane, const struct task *task,
                                const struct wait *wait)
 {

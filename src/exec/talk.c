@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* talk.c - the ops between ranks that share layers (graph/op_tensor.c), and how they go by messages.
+/* talk.c - the ops between ranks that share layers (graph/op_tensor.c), and how they go by
+ * messages.
  *
- * A sum of `count` elements over n ranks is made in parts: each rank gets all summands of its part, adds them
- * in the order of ranks, and gives the result to all others, so it sends 2 (n-1)/n of the elements. A
- * short one goes whole to all, who add it themselves: one way instead of two. The order is the same,
- * so are the bits, on all ranks.
+ * A sum of `count` elements over n ranks is made in parts: each rank gets all summands of its part,
+ * adds them in the order of ranks, and gives the result to all others, so it sends 2 (n-1)/n of the
+ * elements. A short one goes whole to all, who add it themselves: one way instead of two. The order
+ * is the same, so are the bits, on all ranks.
  *
- * Slices are put together and cut apart in the order in which a value lies in memory: channels of images
- * are innermost there.
+ * Slices are put together and cut apart in the order in which a value lies in memory: channels of
+ * images are innermost there.
  */
 #include "exec/talk.h"
 
@@ -277,7 +278,8 @@ static enum status run_sum_slice(const struct talk *talk)
     return STATUS_OK;
 }
 
-/* Rows of a table that this rank has. A number past the table stays one, for the last rank, so that it is noticed. */
+/* Rows of a table that this rank has. A number past the table stays one, for the last rank, so that
+ * it is noticed. */
 static enum status run_ids(const struct talk *talk)
 {
     const struct kernel_problem *p = talk->call->problem;
@@ -290,8 +292,8 @@ static enum status run_ids(const struct talk *talk)
 
 /* Losses over slices of the classes -------------------------------------------------------- */
 
-/* Everybody gets everybody's numbers, which lie in scratch one rank after the other; this rank's are
- * there already. */
+/* Everybody gets everybody's numbers, which lie in scratch one rank after the other; this rank's
+ * are there already. */
 static enum status gather_numbers(const struct talk *talk, size_t count,
                                   struct joint_parts *out)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* talk.h - what a lane does together with the ranks that share its layers. Private to exec/.
  *
- * Lanes of the same number on these ranks run the same shards at about the same time, and talk through
- * memory that they share (talk_shared.c), or by messages with a tag of their own. Threads: a lane's own.
+ * Lanes of the same number on these ranks run the same shards at about the same time, and talk
+ * through memory that they share (talk_shared.c), or by messages with a tag of their own. Threads:
+ * a lane's own.
  */
 #ifndef EXEC_TALK_H
 #define EXEC_TALK_H
@@ -19,7 +20,7 @@ struct program;
 /* Ranks that share layers, at most. */
 enum { TALK_RANKS = JOINT_RANKS };
 
-/* What a lane keeps for this. */
+/* A lane's state for these exchanges. */
 struct lane_tensor {
     const struct exec_config *config;
     int index, lanes; /* of this rank: this one, all */
@@ -29,8 +30,8 @@ struct lane_tensor {
 
 /* Bytes of scratch that an op between ranks needs. */
 size_t talk_scratch(const struct kernel_problem *problem);
-/* Collective over ranks that share layers: makes sure that they fit together. Gives the tag of the first
- * lane; others follow. */
+/* Collective over ranks that share layers: makes sure that they fit together. Gives the tag of the
+ * first lane; others follow. */
 MUST_CHECK enum status talk_create(const struct exec_config *config,
                                    const struct exec_topology *topology, bool adapts,
                                    uint32_t *tags);
@@ -59,8 +60,8 @@ struct talk_pieces {
     struct talk_piece of[TALK_RANKS];
 };
 
-/* A value's extents in the order in which they lie, and its slice of them; slice r of a whole value that lies so: its
- * shape. */
+/* A value's extents in the order in which they lie, and its slice of them; slice r of a whole value
+ * that lies so: its shape. */
 struct talk_lying {
     struct shape shape;
     struct shape_slice slice;
@@ -77,8 +78,8 @@ struct talk_rows talk_rows_of(const struct shape_slice *slice);
 /* Adds what all ranks have, in their order. out may be one of them. */
 void talk_add_in_order(const float *const *summands, int n, float *out, size_t count);
 
-/* Through shared memory: sums of x, which y may be; pieces of all ranks, of which this one's is there; the sum of
- * this rank's piece, each of which all have. */
+/* Through shared memory: sums of x, which y may be; pieces of all ranks, of which this one's is
+ * there; the sum of this rank's piece, each of which all have. */
 MUST_CHECK enum status shared_sum(const struct talk *talk, const float *x, size_t count,
                                   float *y);
 MUST_CHECK enum status shared_gather(const struct talk *talk, const struct talk_pieces *pieces);

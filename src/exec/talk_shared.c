@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* talk_shared.c - what ranks that share layers say to each other, where they share memory.
  *
- * Each lane of each of them has an area: a counter, and two buffers in turn. What a lane says goes there in
- * blocks, each with the number s of all blocks that it has said so far:
+ * Each lane of each of them has an area: a counter, and two buffers in turn. What a lane says goes
+ * there in blocks, each with the number s of all blocks that it has said so far:
  *
  *   write block s to buffer s % 2 | published = s | wait until all others' is s | read what they wrote
  *
- * Why block s does not overwrite what somebody still reads: that would be block s - 2. All have published s - 1, as this lane
- * has waited for that, and a lane publishes s - 1 after it has read s - 2. All lanes of a number say as many blocks,
- * also where one has nothing to say. Sums are in the order of ranks, as those by messages.
+ * Why block s does not overwrite what somebody still reads: that would be block s - 2. All have
+ * published s - 1, as this lane has waited for that, and a lane publishes s - 1 after it has read s
+ * - 2. All lanes of a number say as many blocks, also where one has nothing to say. Sums are in the
+ * order of ranks, as those by messages.
  */
 #include <string.h>
 

@@ -2,7 +2,8 @@
 /* tensor_test.c - ranks that share layers train as one rank with whole layers does.
  *
  * Ranks are threads of this process. Losses of some steps and the gradient of every parameter are
- * compared with those of one rank; parameters that all ranks have must stay the same to the last bit.
+ * compared with those of one rank; parameters that all ranks have must stay the same to the last
+ * bit.
  */
 #include <math.h>
 #include <string.h>
@@ -186,7 +187,8 @@ static enum status make_batch(const struct setup *setup, struct graph *graph,
 
 /* A rank ------------------------------------------------------------------------------- */
 
-/* Puts this rank's slices into the whole parameters of all; one that all ranks have must be the same. */
+/* Puts this rank's slices into the whole parameters of all; one that all ranks have must be the
+ * same. */
 static enum status give_params(const struct exec *exec, float *params, bool is_first)
 {
     size_t at = 0;
@@ -348,8 +350,8 @@ static double distance(const float *a, const float *b, size_t count)
     return sqrt(sum);
 }
 
-/* Gradients of each parameter; where that is nearly 0, as of a bias before a batch norm, what is left is
- * measured by the gradient of all. Gives the name of the first that is off, or NULL. */
+/* Gradients of each parameter; where that is nearly 0, as of a bias before a batch norm, what is
+ * left is measured by the gradient of all. Gives the name of the first that is off, or NULL. */
 static const char *compare_params(const struct setup *setup, const struct graph *graph,
                                   const struct outcome *start, const struct outcome *a,
                                   const struct outcome *b)
@@ -373,9 +375,9 @@ static const char *compare_params(const struct setup *setup, const struct graph 
     return NULL;
 }
 
-/* The gradient of a step: the way that a large step of SGD takes. Where an activation has a kink, and a
- * number is so near to it that rounding puts it on the other side, gradients are others: then other
- * samples are tried. */
+/* The gradient of a step: the way that a large step of SGD takes. Where an activation has a kink,
+ * and a number is so near to it that rounding puts it on the other side, gradients are others: then
+ * other samples are tried. */
 static void check_gradients(struct setup setup)
 {
     enum { DRAWS = 4 };
@@ -495,8 +497,8 @@ static void test_options_of_a_transformer(void)
     check_gradients(setup);
 }
 
-/* Slices that ranks hold parts of: the bits of those that hold them whole. Lanes of a rank are not equally far, and wait for
- * those of others in the middle of a bucket's use. */
+/* Slices that ranks hold parts of: the bits of those that hold them whole. Lanes of a rank are not
+ * equally far, and wait for those of others in the middle of a bucket's use. */
 static void test_parts_of_slices_have_the_same_bits(void)
 {
     struct setup setup = gpt;
@@ -521,8 +523,8 @@ static void test_parts_of_slices_have_the_same_bits(void)
 }
 
 #ifndef SMALL_MODELS_ALONE
-/* Every other model of the zoo but vgg11, which is large and has nothing that these have not. What is deep
- * and has many kinks is compared roughly: what is not summed that should be is far off. */
+/* Every other model of the zoo but vgg11, which is large and has nothing that these have not. What
+ * is deep and has many kinks is compared roughly: what is not summed that should be is far off. */
 static const struct setup zoo[] = {
     { .model = "cnn", .batch = 8, .side = 28 },
     { .model = "lenet", .batch = 4, .side = 28 },
@@ -550,8 +552,9 @@ static void test_every_model_of_the_zoo(void)
     }
 }
 
-/* Small steps: this network's first gradients are large, and large steps make whatever differs by rounding
- * differ more and more, also between two kernels on one rank (docs/decisions/0037-tensor.md). */
+/* Small steps: this network's first gradients are large, and large steps make whatever differs by
+ * rounding differ more and more, also between two kernels on one rank
+ * (docs/decisions/0037-tensor.md). */
 static void test_losses_of_a_convolutional_network(void)
 {
     struct setup setup = { .model = "resnet18",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* topology.h - which ranks, lanes and shards the job has, and which are this rank's. Private to exec/.
+/* topology.h - which ranks, lanes and shards the job has, and which are this rank's. Private to
+ * exec/.
  *
  * Constant after creation: any thread reads it.
  */
@@ -13,7 +14,8 @@
 
 struct transport;
 
-/* The ranks, lanes and shards of the job, and this rank's place among them. Constant after creation. */
+/* The ranks, lanes and shards of the job, and this rank's place among them. Constant after
+ * creation. */
 struct exec_topology {
     int rank, ranks;                 /* of the job */
     int node, nodes;                 /* machines */

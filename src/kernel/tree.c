@@ -163,7 +163,8 @@ struct lister {
     int scratch; /* vectors */
 };
 
-/* The operand that has the sum of a node's leaves, -1 if all are absent. Vectors of scratch below `level` are taken. */
+/* The operand that has the sum of a node's leaves, -1 if all are absent. Vectors of scratch below
+ * `level` are taken. */
 static int list_node(struct lister *l, int64_t begin, int64_t length, int level)
 {
     if (begin >= l->shards)

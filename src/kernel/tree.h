@@ -39,7 +39,8 @@ void tree_stack_add(struct tree_stack *stack);
 /* Most buffers that the row [first, first + count) needs at once, and how many it ends with. */
 int tree_buffers(int64_t shards, int64_t first, int64_t count);
 
-/* What the row [first, first + count) ends with; out has room for 2 * TREE_DEPTH. Returns how many. */
+/* The partial sums that the row [first, first + count) ends with; out has room for
+ * 2 * TREE_DEPTH. Returns how many. */
 int tree_row(int64_t shards, int64_t first, int64_t count, struct tree_node *out);
 
 /* Partial sums of a whole job, left to right, for combining one stretch of the vector. */
@@ -58,13 +59,13 @@ const float *tree_combine(const struct tree_part *parts, int n_parts, int64_t sh
 const float *tree_combine_some(const struct tree_part *parts, int n_parts, int64_t shards,
                                size_t at, size_t count, float *scratch);
 
-/* The same as a list, for who adds elsewhere; parts in any order. An operand below n_parts is that part, others are vectors of scratch: number
- * n_parts is the first of these. */
+/* The same as a list, for who adds elsewhere; parts in any order. An operand below n_parts is that
+ * part, others are vectors of scratch: number n_parts is the first of these. */
 struct tree_addition {
     int left, right, out; /* out may be one of the others */
 };
-/* Room for n_parts - 1 of them. Returns how many vectors of scratch there are; *out_result is the operand that ends as
- * the sum. */
+/* Room for n_parts - 1 of them. Returns how many vectors of scratch there are; *out_result is the
+ * operand that ends as the sum. */
 int tree_additions(const struct tree_node *parts, int n_parts, int64_t shards,
                    struct tree_addition *out, int *out_result);
 
@@ -72,17 +73,17 @@ int tree_additions(const struct tree_node *parts, int n_parts, int64_t shards,
 const float *tree_combine_node(const struct tree_part *parts, int n_parts, int64_t shards,
                                struct tree_node node, size_t at, size_t count, float *scratch);
 
-/* Sums of one row of a table that some shards have and others do not, given from left to right: what
- * a shard without the row would add is left out, which is as good as adding its zero where sums begin
- * with +0. */
+/* Sums of one row of a table that some shards have and others do not, given from left to right:
+ * what a shard without the row would add is left out, which is as good as adding its zero where
+ * sums begin with +0. */
 struct tree_sums {
     float *data;          /* TREE_DEPTH rows of `floats` */
     size_t floats, width; /* of which `width` are added */
     int64_t shard[TREE_DEPTH];
     int count;
 };
-/* Room for the sum of a shard, or of a node of the tree that begins with it, to the right of all there
- * are. */
+/* Room for the sum of a shard, or of a node of the tree that begins with it, to the right of all
+ * there are. */
 float *tree_sums_push(struct tree_sums *sums, int64_t shard);
 /* Adds what is left: the whole sum lies at the beginning of data. */
 void tree_sums_end(struct tree_sums *sums);

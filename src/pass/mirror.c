@@ -10,9 +10,10 @@
  * every rank, with a p-th of the update's work. The loss goes through all_reduce.
  *
  * A gradient that is made from its factors is not reduced at all: the factors go to every rank, and
- * each makes the whole sum of its part: all_gather, all_gather -> factor_sum -> update -> all_gather. So do
- * the sorted ids and dy of a gradient that has rows, to row_sum; or else, where the rows are served
- * (parallax.c), each rank's sum goes to those who own the rows: row_sum -> push -> update -> pull.
+ * each makes the whole sum of its part: all_gather, all_gather -> factor_sum -> update ->
+ * all_gather. So do the sorted ids and dy of a gradient that has rows, to row_sum; or else, where
+ * the rows are served (parallax.c), each rank's sum goes to those who own the rows: row_sum -> push
+ * -> update -> pull.
  *
  * Pass central is for ranks of one machine that read one copy of the parameters in place. Updated
  * parts stay where they are, so there is no last all_gather: readers wait for the update itself.

@@ -16,19 +16,20 @@
 
 enum { PASS_BUCKETS = GRAPH_NODE_IN };
 
-/* Neighbors of a worker of gossip: those before and behind it, in a ring; or those 1, 2, 4, ... behind it
- * (Ying et al. 2021), so that n workers have mixed after log2(n) steps. */
+/* Neighbors of a worker of gossip: those before and behind it, in a ring; or those 1, 2, 4, ...
+ * behind it (Ying et al. 2021), so that n workers have mixed after log2(n) steps. */
 enum pass_neighbors { NEIGHBORS_RING, NEIGHBORS_EXPONENTIAL, NEIGHBORS_KINDS };
 extern const char *const pass_neighbors_names[NEIGHBORS_KINDS];
 /* Which workers worker w of so many averages with: w + out[i]. Gives how many. */
 int pass_neighbors_of(enum pass_neighbors kind, int workers, int out[ATTR_OFFSETS]);
 
-/* Ways of a table's gradient between machines: all rows, summed in parts; or what the rows that occur are made
- * from, to all; or these rows, to the machines that own them. */
+/* Ways of a table's gradient between machines: all rows, summed in parts; or what the rows that
+ * occur are made from, to all; or these rows, to the machines that own them. */
 enum pass_way { PASS_DENSE, PASS_GATHER, PASS_SERVE, PASS_WAYS };
 extern const char *const pass_way_names[PASS_WAYS];
 
-/* What is known of a table: ids that a step looks up in it, on average, and different ones among them. */
+/* What is known of a table: ids that a step looks up in it, on average, and different ones among
+ * them. */
 struct pass_table {
     char name[64]; /* of the parameter */
     double places, on_node, on_all;
@@ -140,8 +141,9 @@ extern const struct pass *const pass_evaluation[];
 
 /* A shard of so many rows has no factored gradients: other kernels are quicker, with other bits. */
 enum { PASS_MANY_ROWS = 256 };
-/* Is this weight gradient x^T dy made from its factors after the ranks exchanged those? The gradient of a
- * linear layer of k inputs and n outputs has k n numbers, its factors have batch (k + n). */
+/* Is this weight gradient x^T dy made from its factors after the ranks exchanged those? The
+ * gradient of a linear layer of k inputs and n outputs has k n numbers, its factors have batch (k +
+ * n). */
 bool pass_is_factored(const struct node *gradient, const struct pass_config *config);
 
 /* Is this gradient of a table of embeddings held as the rows that occur? If only one node reads the

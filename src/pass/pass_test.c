@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pass_test.c - what passes make of a step's gradients: buckets, sums, updates, and what ranks and servers do together. */
+/* pass_test.c - what passes make of a step's gradients: buckets, sums, updates, and what ranks and
+ * servers do together. */
 #include <stdio.h>
 
 #include "base/test.h"
@@ -207,7 +208,7 @@ static void test_serving_puts_updates_between_push_and_pull(void)
     graph_destroy(graph);
 }
 
-/* Of every push and pull. */
+/* Checks every push and pull. */
 static void check_synchrony(const char *strategy, enum attr_when applied,
                             enum attr_when answered, int bound)
 {
@@ -495,8 +496,8 @@ static const struct node *first_reader(const struct graph *graph, int bucket, en
     return NULL;
 }
 
-/* Each bucket is gathered just before its first reader in forward and in backward, and nowhere else; averages are
- * not. */
+/* Each bucket is gathered just before its first reader in forward and in backward, and nowhere
+ * else; averages are not. */
 static void test_zero_gathers_before_first_readers(void)
 {
     const struct model *model = model_find("resnet18");

@@ -9,9 +9,9 @@
  * slices of every bucket's parameters and state; whether it waits for all workers' pushes or takes
  * each by itself a pass after this one states (synchrony.c). The loss is the worker's own.
  *
- * clip_norm reads what was pushed: servers tell each other the squares of what they have summed (ps/clip.c). Norms
- * of whole parameters no server has, so what needs them is refused; factors of gradients go to no server
- * (pass_config.factors).
+ * clip_norm reads what was pushed: servers tell each other the squares of what they have summed
+ * (ps/clip.c). Norms of whole parameters no server has, so what needs them is refused; factors of
+ * gradients go to no server (pass_config.factors).
  */
 #include <stdio.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* sharing_test.c - what the tensor pass makes of models: which layers ranks share, what they say to each other.
+/* sharing_test.c - what the tensor pass makes of models: which layers ranks share, what they say to
+ * each other.
  *
  * That the result trains as the model does is shown by exec/tensor_test.c.
  */

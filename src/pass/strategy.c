@@ -121,7 +121,8 @@ static const struct strategy multiworker = {
     .sharded = zero_passes,
 };
 
-/* Parameters and their state exist once a machine anyway, and lanes of all ranks reduce gradients into them. */
+/* Parameters and their state exist once a machine anyway, and lanes of all ranks reduce gradients
+ * into them. */
 static const struct strategy zero = {
     .name = "zero",
     .summary = "as multiworker, but machines hold state, gradients and parameters in parts",
@@ -314,7 +315,7 @@ const struct strategy *strategy_find(const char *name)
     return NULL;
 }
 
-/* Of workers with servers; NULL: each strategy has its own. */
+/* Passes of workers with servers; NULL: each strategy has its own. */
 static const struct pass *const *served_passes(const struct strategy *strategy,
                                                const struct axes *axes)
 {
@@ -439,8 +440,8 @@ static enum status refuse_axis(const struct strategy *strategy, const char *axis
                 strategy->name, axis, own);
 }
 
-/* How ranks are divided along the axes: as the text says (NULL: not given), and the rest of them along the
- * preset's own axis. */
+/* How ranks are divided along the axes: as the text says (NULL: not given), and the rest of them
+ * along the preset's own axis. */
 static enum status read_split(const struct strategy *strategy, int ranks, const char *split,
                               struct axes *axes)
 {

@@ -40,16 +40,17 @@ static inline bool axes_are_private(const struct axes *axes)
 /* Workers that each averages with after a step of gossip; else 0. */
 int axes_neighbors(const struct axes *axes);
 
-/* Where a rank stands in the grid: rank = (pp * dp's number + dp) * tp's number + tp. Ranks that differ in dp
- * alone have the same parameters and run one graph on different shards; what belongs together most
- * closely, ranks that differ in tp alone, are neighbours. */
+/* Where a rank stands in the grid: rank = (pp * dp's number + dp) * tp's number + tp. Ranks that
+ * differ in dp alone have the same parameters and run one graph on different shards; what belongs
+ * together most closely, ranks that differ in tp alone, are neighbours. */
 enum axes_axis { AXIS_DP = 1, AXIS_TP = 2, AXIS_PP = 4 }; /* bits */
 struct axes_place {
     int dp, tp, pp;
 };
 struct axes_place axes_place_of(const struct axes *axes, int rank);
 int axes_rank_at(const struct axes *axes, struct axes_place place);
-/* The ranks that differ from this one along these axes alone, itself included, ascending; gives how many. */
+/* The ranks that differ from this one along these axes alone, itself included, ascending; gives how
+ * many. */
 enum { AXES_RANKS = 256 };
 int axes_group(const struct axes *axes, int rank, unsigned along, int members[AXES_RANKS]);
 /* Do ranks hold different parameters, or parts of them? */
@@ -81,8 +82,9 @@ const struct strategy *strategy_find(const char *name); /* NULL if unknown */
 const struct pass *const *strategy_passes(const struct strategy *strategy,
                                           const struct axes *axes, bool apart);
 bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass);
-/* The preset for a --split, a --sync and a --meet (NULL: not given) without --strategy, on so many ranks that
- * are on one machine, or apart. What cannot be read is left for strategy_check to refuse. */
+/* The preset for a --split, a --sync and a --meet (NULL: not given) without --strategy, on so many
+ * ranks that are on one machine, or apart. What cannot be read is left for strategy_check to
+ * refuse. */
 const struct strategy *strategy_pick(int ranks, bool apart, const char *split, const char *sync,
                                      const char *meet);
 

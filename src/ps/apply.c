@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* apply.c - a server's arithmetic: gradients are added along the tree, and the optimizer's kernel runs over the
- * slice, a stretch at a time, so that the sum never reaches memory.
+/* apply.c - a server's arithmetic: gradients are added along the tree, and the optimizer's kernel
+ * runs over the slice, a stretch at a time, so that the sum never reaches memory.
  *
- * Of a table, lists of rows are walked at once, each id of the smallest first: rows with the same id are added
- * along the tree over those nodes that have it, and that row is updated. The bits are those of exec/rows.c.
+ * Of a table, lists of rows are walked at once, each id of the smallest first: rows with the same
+ * id are added along the tree over those nodes that have it, and that row is updated. The bits are
+ * those of exec/rows.c.
  *
- * Where the norm of all gradients is needed first (clip.h) sums are made twice, once for their squares: that costs no
- * memory, and what they are made of lies there until values are given.
+ * Where the norm of all gradients is needed first (clip.h) sums are made twice, once for their
+ * squares: that costs no memory, and what they are made of lies there until values are given.
  */
 #include <string.h>
 
@@ -274,10 +275,10 @@ void apply_squares(struct server *server, struct held *held, struct seat *const 
     }
 }
 
-/* The learning rate of one worker's push: times its share of the batch, so that all workers together move as
- * far as a step of all would. With staleness_lr a push that k others have overtaken counts for 1 / (1 + k) at most
- * (Zhang, Gupta, Lian, Liu 2016: a rate divided by the staleness; the share is what it is divided by when
- * nobody is slower than others). */
+/* The learning rate of one worker's push: times its share of the batch, so that all workers
+ * together move as far as a step of all would. With staleness_lr a push that k others have
+ * overtaken counts for 1 / (1 + k) at most (Zhang, Gupta, Lian, Liu 2016: a rate divided by the
+ * staleness; the share is what it is divided by when nobody is slower than others). */
 static float rate_of(const struct server *server, const struct held *held,
                      const struct seat *seat, float lr)
 {

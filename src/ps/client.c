@@ -26,8 +26,8 @@ struct patience {
     int64_t waited_ns, last_ns;
 };
 
-/* With the lock: until the thread has changed something, or for a while. Servers name a worker that stalls; one
- * that is silent itself is noticed here, some seconds later. */
+/* With the lock: until the thread has changed something, or for a while. Servers name a worker that
+ * stalls; one that is silent itself is noticed here, some seconds later. */
 static enum status wait_for_change(struct ps_client *client, struct patience *patience,
                                    const char *what)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* client.h - private: a worker's end.
  *
- * The client's thread owns the lines to the servers. Others hand it pushes (a counter a bucket) and one command at a
- * time, ring its bell, and wait for what they need under the lock.
+ * The client's thread owns the lines to the servers. Others hand it pushes (a counter a bucket) and
+ * one command at a time, ring its bell, and wait for what they need under the lock.
  */
 #ifndef PS_CLIENT_H
 #define PS_CLIENT_H
@@ -70,7 +70,7 @@ struct client_handoff {
     bool is_dismissed; /* a spare: the others have come to the end, at one server at least */
 };
 
-/* Of the client's thread alone. */
+/* State of the client's thread alone. */
 struct client_own {
     enum command running; /* of which the end has not come */
     struct said saying;
@@ -124,8 +124,8 @@ void *client_run(void *arg); /* the thread; arg is the client */
 MUST_CHECK enum status command_start(struct ps_client *client, enum command command);
 /* Has what the running command is about come to its end? */
 bool command_is_complete(const struct ps_client *client);
-/* Says that this worker has come to the meeting once all that it pushed is acknowledged: servers that are lost
- * meanwhile take nothing with them. */
+/* Says that this worker has come to the meeting once all that it pushed is acknowledged: servers
+ * that are lost meanwhile take nothing with them. */
 MUST_CHECK enum status command_meet(struct ps_client *client);
 /* Asks for values of a slice, before the first clock; for a whole slice or its state. */
 MUST_CHECK enum status command_pull(struct ps_client *client, int slice);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* clip.c - servers tell each other squares of what they have summed, and scale by the norm of all: see clip.h. */
+/* clip.c - servers tell each other squares of what they have summed, and scale by the norm of all:
+ * see clip.h. */
 #include "ps/clip.h"
 
 #include <math.h>

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* clip.h - private: the norm of a step's gradient, of which every server has a part.
  *
- * When all pushes of a slice's clock are there its server adds them, takes the squares of the sum, and tells them to all
- * other servers: of a dense slice one double a stretch, of a table one exact sum (kernel/exact.h). Who has those of all
- * slices adds them in the order of the model's parameters, as exec/norms.c does, so that all servers find the same scale;
- * then the pushes are added once more, and the slice is updated.
+ * When all pushes of a slice's clock are there its server adds them, takes the squares of the sum,
+ * and tells them to all other servers: of a dense slice one double a stretch, of a table one exact
+ * sum (kernel/exact.h). Who has those of all slices adds them in the order of the model's
+ * parameters, as exec/norms.c does, so that all servers find the same scale; then the pushes are
+ * added once more, and the slice is updated.
  *
  *   server 0   squares of its slices -->  all known: scale, update
  *   server 1   squares of its slices -->  all known: scale, update
  *
  * These are tasks (sched/lower_server.c), which run.c runs by what stands here.
  *
- * No server hears more than 8 bytes for 2048 elements of others. A worker pushes clock c + 1 when it has the values that
- * all updates of clock c gave, so squares of one clock are kept, no more. When a server is lost, who has the copy of its slices
- * tells those of their squares that it knows again, as others may not have heard them, and works out the rest.
+ * No server hears more than 8 bytes for 2048 elements of others. A worker pushes clock c + 1 when
+ * it has the values that all updates of clock c gave, so squares of one clock are kept, no more.
+ * When a server is lost, who has the copy of its slices tells those of their squares that it knows
+ * again, as others may not have heard them, and works out the rest.
  *
  * Threads: the server's own.
  */
@@ -59,7 +61,7 @@ bool clip_knows_all_of(const struct server *server, int from, uint64_t clocks);
 /* The clock whose norm is next: that of the slowest slice. */
 uint64_t clip_clock(const struct server *server);
 void clip_find_scale(struct server *server, uint64_t clocks);
-/* What updates of a slice are scaled by. */
+/* The factor of a slice's updates. */
 float clip_scale(const struct server *server, int slice);
 /* Another server's squares. */
 MUST_CHECK enum status clip_hear(struct server *server, int from, const struct frame *frame,

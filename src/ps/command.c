@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* command.c - what the worker's thread asks of the client's: said to the servers, and when it is done. */
+/* command.c - what the worker's thread asks of the client's: said to the servers, and when it is
+ * done. */
 #include <string.h>
 
 #include "ps/client.h"
@@ -81,7 +82,8 @@ static int64_t fill_put(void *arg, const struct job *job, struct frame *head, vo
     return job->at + head->count;
 }
 
-/* Before worker 0 has begun a server does not touch its values: who shares its memory may write them. */
+/* Before worker 0 has begun a server does not touch its values: who shares its memory may write
+ * them. */
 static void write_slice(const struct ps_client *client, int server, int slice)
 {
     const struct slices *slices = client->slices;

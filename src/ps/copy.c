@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* copy.c - the second replica of a slice.
  *
- * After each update of a slice its server tells the partner, which takes over the parameters, the state and whose
- * push it was, and says so; only then the push is acknowledged, and until then the slice does not change. What the
- * partner copies from shared memory is therefore whole even if the other dies meanwhile; what comes in frames is
- * put aside until the last has come. When the server is lost the partner serves the slice. Workers that have got no
- * answer push again; a push that is in the copy already is answered, not applied twice.
+ * After each update of a slice its server tells the partner, which takes over the parameters, the
+ * state and whose push it was, and says so; only then the push is acknowledged, and until then the
+ * slice does not change. What the partner copies from shared memory is therefore whole even if the
+ * other dies meanwhile; what comes in frames is put aside until the last has come. When the server
+ * is lost the partner serves the slice. Workers that have got no answer push again; a push that is
+ * in the copy already is answered, not applied twice.
  */
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* hear.c - what workers and other servers say to a server.
  *
- * A frame that makes no sense in the state that things are in is refused and counted, like one that is not
- * legal at all; nothing is done about it. Whoever sent it will miss an answer, and be named by whoever waits.
+ * A frame that makes no sense in the state that things are in is refused and counted, like one that
+ * is not legal at all; nothing is done about it. Whoever sent it will miss an answer, and be named
+ * by whoever waits.
  */
 #include <string.h>
 

@@ -3,10 +3,10 @@
  *
  * A job has `workers` workers, which are its first ranks, and `servers` servers, its last. The flat
  * vector of all buckets is cut into slices, dealt to servers by bytes. A worker pushes a bucket's
- * gradient as soon as it is final and goes on; its own thread (the client's) tells the servers, which add,
- * update with the optimizer's kernels and say so; the client's thread brings the new values into the
- * worker's own vector, where the worker waits for them just before it reads them. What a server does with a
- * push, and when a worker gets values, is the policy:
+ * gradient as soon as it is final and goes on; its own thread (the client's) tells the servers,
+ * which add, update with the optimizer's kernels and say so; the client's thread brings the new
+ * values into the worker's own vector, where the worker waits for them just before it reads them.
+ * What a server does with a push, and when a worker gets values, is the policy:
  *
  *   PS_STEP     all workers' pushes of a clock (less the `backup` last ones) are added along the tree over
  *               all shards and make one update: the bits of one rank with as many shards. With clipping servers tell
@@ -26,12 +26,14 @@
  *   ps_meet                                everybody has come to the end: nothing changes any more
  *   ps_get, ps_collect as wanted; ps_leave
  *
- * Ranks of one machine share memory: neither gradients nor values pass through messages. To others they
- * go in frames (frame.h).
+ * Ranks of one machine share memory: neither gradients nor values pass through messages. To others
+ * they go in frames (frame.h).
  *
- * Threads: ps_push, ps_push_rows and ps_await may be called by several threads at once, for different
+ * Threads: ps_push, ps_push_rows and ps_await may be called by several threads at once, for
+ * different
  *          buckets; everything else by one thread, while none of those runs.
- * Errors:  STATUS_PEER_LOST as transport.h has it, and when a server is lost whose slices nobody else has: the
+ * Errors: STATUS_PEER_LOST as transport.h has it, and when a server is lost whose slices nobody
+ * else has: the
  *          text names it. A worker that is lost ends the job under PS_STEP; else the others go on without
  *          it, unless it is worker 0.
  */
@@ -72,7 +74,8 @@ struct ps_layout {
     const struct ps_table *tables;   /* [buckets] */
     const struct ps_update *updates; /* [buckets] */
     int n_states;                    /* optim_states */
-    /* With clipping: all, in the order in which their squares are added. Each begins at a multiple of TREE_STRETCH. */
+    /* With clipping: all, in the order in which their squares are added. Each begins at a multiple
+     * of TREE_STRETCH. */
     const struct ps_param *params;
     int n_params;
 };
@@ -89,8 +92,8 @@ struct ps_trace {
 struct ps_config {
     struct transport *transport; /* the job's; borrowed */
     int workers, servers;
-    /* Of the workers the last ones: each stands by until one that it may stand in for is lost (ps_stand).
-     * PS_ASYNC and PS_BOUNDED alone, and all rows are as long. */
+    /* Of the workers the last ones: each stands by until one that it may stand in for is lost
+     * (ps_stand). PS_ASYNC and PS_BOUNDED alone, and all rows are as long. */
     int spares;
     int replicas; /* servers that have each slice: 1 or 2 */
     struct ps_layout layout;
@@ -105,19 +108,20 @@ struct ps_config {
     bool
         staleness_lr; /* PS_ASYNC, PS_BOUNDED: a push that k others overtook counts 1/(1+k) at most */
     double alpha; /* PS_CENTER */
-    /* Seconds that others may wait for a worker, or a worker for servers, before it is named and the job
-     * ends; 0: any. */
+    /* Seconds that others may wait for a worker, or a worker for servers, before it is named and
+     * the job ends; 0: any. */
     double stall_timeout;
     size_t room; /* bytes of shared memory that this worker wants for itself: ps_room */
-    /* For tests of faults: called with a name where ranks meet: by a server, and by a worker before it pushes or
-     * asks. NULL: none. */
+    /* For tests of faults: called with a name where ranks meet: by a server, and by a worker before
+     * it pushes or asks. NULL: none. */
     void (*at_meeting)(void *arg, const char *point);
     void *at_meeting_arg;
     struct ps_trace trace; /* of a server */
 };
 
-/* Is it possible? STATUS_USAGE with the reason if not: more servers than slices, backup without PS_STEP,
- * bound 0, replicas without a second server, ... Looks at nothing but the config; transport may be NULL. */
+/* Is it possible? STATUS_USAGE with the reason if not: more servers than slices, backup without
+ * PS_STEP, bound 0, replicas without a second server, ... Looks at nothing but the config;
+ * transport may be NULL. */
 MUST_CHECK enum status ps_check(const struct ps_config *config);
 
 /* What a worker says with a tick, and sums of it. */
@@ -147,8 +151,8 @@ struct ps_server_stats {
 struct ps_stats {
     int workers, servers;
     struct ps_server_stats server[PS_SERVERS];
-    /* Pushes applied, by how many updates of the same slice by others lay between the values that the
-     * worker had and its push; the last counts PS_STALE - 1 and more. All servers together. */
+    /* Pushes applied, by how many updates of the same slice by others lay between the values that
+     * the worker had and its push; the last counts PS_STALE - 1 and more. All servers together. */
     int64_t stale[PS_STALE];
     double wait[PS_WORKERS];    /* seconds that each worker's ps_await and ps_tick took */
     uint64_t clock[PS_WORKERS]; /* clocks that each has ticked */
@@ -162,8 +166,8 @@ struct ps_stats {
 
 /* Servers --------------------------------------------------------------------------------------- */
 
-/* Collective with every worker's ps_join. A server's whole life: returns when all workers have left, or are
- * lost where that is allowed. `out` may be NULL. */
+/* Collective with every worker's ps_join. A server's whole life: returns when all workers have
+ * left, or are lost where that is allowed. `out` may be NULL. */
 MUST_CHECK enum status ps_serve(const struct ps_config *config, struct ps_stats *out);
 
 /* The program of server 0, 1, ...: the tasks of a clock, verified. Any rank may call it. Without a
@@ -173,17 +177,19 @@ MUST_CHECK enum status ps_lower(const struct ps_config *config, int server,
 
 /* Workers --------------------------------------------------------------------------------------- */
 
-/* Collective with every server's ps_serve and every other worker's ps_join. Starts the client's thread. */
+/* Collective with every server's ps_serve and every other worker's ps_join. Starts the client's
+ * thread. */
 MUST_CHECK enum status ps_join(const struct ps_config *config, struct ps_client **out);
-/* config->room bytes, zeroed, aligned to 64, that servers of this machine see. Gradients that lie there are
- * read in place; others are copied by the client's thread. Lives as long as the client. */
+/* config->room bytes, zeroed, aligned to 64, that servers of this machine see. Gradients that lie
+ * there are read in place; others are copied by the client's thread. Lives as long as the client. */
 void *ps_room(struct ps_client *client);
 
 struct ps_memory {
     float *params; /* flat vector: values come here. PS_CENTER: d comes here */
-    /* This worker's partial sums from left to right, which ps_push says are final: flat vectors. PS_STEP:
-     * nodes of the tree over all V shards that cover this worker's row. Else: nodes of a tree over its own
-     * shards, numbered from 0. PS_CENTER: one, {0, 1}, whose data are the worker's parameters. */
+    /* This worker's partial sums from left to right, which ps_push says are final: flat vectors.
+     * PS_STEP: nodes of the tree over all V shards that cover this worker's row. Else: nodes of a
+     * tree over its own shards, numbered from 0. PS_CENTER: one, {0, 1}, whose data are the
+     * worker's parameters. */
     const struct tree_part *parts;
     int n_parts;
     int64_t shards; /* leaves of that tree: V; the worker's own; 1 */
@@ -191,29 +197,32 @@ struct ps_memory {
 /* Once, before anything is pushed or asked for. The memory is borrowed until ps_leave. */
 MUST_CHECK enum status ps_attach(struct ps_client *client, const struct ps_memory *memory);
 
-/* Whole vectors between servers and flat memory of this worker: parameters (PS_CENTER: the center) if state is
- * -1, else that state. Put before ps_begin, by worker 0 alone. Get any time; exact when nothing changes:
- * after ps_meet, or under PS_STEP after ps_await of all buckets and before the first push. */
+/* Whole vectors between servers and flat memory of this worker: parameters (PS_CENTER: the center)
+ * if state is -1, else that state. Put before ps_begin, by worker 0 alone. Get any time; exact when
+ * nothing changes: after ps_meet, or under PS_STEP after ps_await of all buckets and before the
+ * first push. */
 MUST_CHECK enum status ps_put(struct ps_client *client, int state, const float *vector);
 MUST_CHECK enum status ps_get(struct ps_client *client, int state, float *vector);
 
-/* A spare, in the place of ps_begin: waits until a worker that it may stand in for is lost, takes its place, and has values of all
- * buckets; or until the others have come to the end. *out_worker: whose place it has, or -1: nothing is left to do.
- * *out_step: the next clock, no earlier than `first`, with which workers begin, and that of the slowest who is there: it is
- * nobody they would have to wait for. Clocks end before `end`.
+/* A spare, in the place of ps_begin: waits until a worker that it may stand in for is lost, takes
+ * its place, and has values of all buckets; or until the others have come to the end. *out_worker:
+ * whose place it has, or -1: nothing is left to do. *out_step: the next clock, no earlier than
+ * `first`, with which workers begin, and that of the slowest who is there: it is nobody they would
+ * have to wait for. Clocks end before `end`.
  * Spare k of K stands in for the workers 1 + k, 1 + k + K, ... */
 MUST_CHECK enum status ps_stand(struct ps_client *client, uint64_t first, uint64_t end,
                                 int *out_worker, uint64_t *out_step);
 
-/* The next clock is `step` (which schedules and corrections are of); all workers say the same. Servers give
- * values once worker 0 has said so. */
+/* The next clock is `step` (which schedules and corrections are of); all workers say the same.
+ * Servers give values once worker 0 has said so. */
 MUST_CHECK enum status ps_begin(struct ps_client *client, uint64_t step);
 
-/* Bucket b's gradient of this clock is final in memory.parts. Returns at once. The gradient may be written
- * again, and b's params are written, before ps_await(b) of the next clock returns. */
+/* Bucket b's gradient of this clock is final in memory.parts. Returns at once. The gradient may be
+ * written again, and b's params are written, before ps_await(b) of the next clock returns. */
 MUST_CHECK enum status ps_push(struct ps_client *client, int bucket);
 
-/* Rows of a table's gradient, merged along the tree inside one of its nodes; ids ascend and are unique. */
+/* Rows of a table's gradient, merged along the tree inside one of its nodes; ids ascend and are
+ * unique. */
 struct ps_rows {
     /* As in ps_memory: one list for each largest node in the worker's row, from left to right. */
     struct tree_node node;
@@ -239,8 +248,8 @@ struct ps_heard {
         high; /* clocks ticked by the slowest and the fastest worker, as far as it is known */
     int lost; /* workers */
 };
-/* Ends a clock; every bucket has been pushed. PS_STEP: waits for the others' ticks of this clock (less
- * backup). Else returns at once with what was heard last. */
+/* Ends a clock; every bucket has been pushed. PS_STEP: waits for the others' ticks of this clock
+ * (less backup). Else returns at once with what was heard last. */
 MUST_CHECK enum status ps_tick(struct ps_client *client, const struct ps_tick *tick,
                                struct ps_heard *out);
 

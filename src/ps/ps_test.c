@@ -188,7 +188,8 @@ static void test_backup_workers_are_left_behind(void)
 
 /* Elastic averaging ------------------------------------------------------------------------------------ */
 
-/* Two parameters, one worker, alpha 0.25, x = 8 and -4 from a center of 0, after each exchange x moves by -1:
+/* Two parameters, one worker, alpha 0.25, x = 8 and -4 from a center of 0, after each exchange x
+ * moves by -1:
  *   d = 2, -1    center 2, -1         x = 8 - 1 - 2 = 5       -4 - 1 + 1 = -4
  *   d = .75, -.75      2.75, -1.75    x = 5 - 1 - .75 = 3.25  -4 - 1 + .75 = -4.25
  *   d = .125, -.625    2.875, -2.375 */
@@ -247,7 +248,8 @@ static void test_exchanges_are_those_worked_out_by_hand(void)
     }
 }
 
-/* Several workers that exchange what they like: what the center has moved is the sum of what they were told. */
+/* Several workers that exchange what they like: what the center has moved is the sum of what they
+ * were told. */
 struct exchanges {
     double *told[TOY_WORKERS];
     float *center;

@@ -24,7 +24,7 @@
 #include "ps/line.h"
 #include "sched/program.h"
 
-/* What is traced of a task that has begun; begin 0: nothing. */
+/* A task that has begun, for the trace; begin 0: it is not traced. */
 struct server_span {
     int64_t begin;
     int task, member; /* member -1: it has one */
@@ -148,8 +148,8 @@ struct server {
 };
 
 /* apply.c */
-/* Adds the gradients of these seats, scales and updates the slice; `missing` is the share of the step that is not among
- * them. */
+/* Adds the gradients of these seats, scales and updates the slice; `missing` is the share of the
+ * step that is not among them. */
 void apply_sum(struct server *server, struct held *held, struct seat *const *seats, int count,
                double missing, float scale);
 /* Adds them and takes the squares: clip_words of them. */

@@ -2,8 +2,8 @@
 /* slices.c - the vector is cut into slices, and these are dealt to servers by bytes.
  *
  * A bucket that is a good part of what a server may have is cut over all of them: a dense one at
- * multiples of TREE_STRETCH elements, a table by rows in turn. The others stay whole and go, the largest
- * first, to whoever has least. For two servers and buckets of 100, 20, 14 and 6 stretches:
+ * multiples of TREE_STRETCH elements, a table by rows in turn. The others stay whole and go, the
+ * largest first, to whoever has least. For two servers and buckets of 100, 20, 14 and 6 stretches:
  *
  *   server 0   [0, 50) of the first, and the second
  *   server 1   [50, 100) of the first, the third and the fourth
@@ -108,8 +108,8 @@ static int next_whole(const struct ps_config *config, const int *server_of)
     return best;
 }
 
-/* Whole buckets to servers, after those that are cut over all. Cut buckets with fewer pieces than there
- * are servers go to the first ones that have least. */
+/* Whole buckets to servers, after those that are cut over all. Cut buckets with fewer pieces than
+ * there are servers go to the first ones that have least. */
 static void deal(const struct ps_config *config, int *server_of, int64_t *load)
 {
     for (int b = 0; b < config->layout.buckets; b++) {

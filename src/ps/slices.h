@@ -2,9 +2,9 @@
 /* slices.h - private: which server has what, and where it lies in a node's shared memory.
  *
  * Every rank works all of this out from the config alone, so that messages need no more than a
- * slice's number. A slice is a range of a dense bucket, or of a table the rows first, first + step, ...:
- * rows that occur often are neighbours in most vocabularies, so they are dealt like cards. A server has one
- * slice of a bucket at most. With two replicas the next server has a copy of it.
+ * slice's number. A slice is a range of a dense bucket, or of a table the rows first, first + step,
+ * ...: rows that occur often are neighbours in most vocabularies, so they are dealt like cards. A
+ * server has one slice of a bucket at most. With two replicas the next server has a copy of it.
  *
  * Shared memory of a node (block.c), an area a rank:
  *
@@ -44,8 +44,8 @@ struct slices {
     int *n_nodes;
     struct tree_node (*nodes)[2 * TREE_DEPTH];
     int64_t *leaves;
-    /* Bytes from the beginning of a server's area, [server][slice]; 0 where it has none of it: nothing begins
-     * there. */
+    /* Bytes from the beginning of a server's area, [server][slice]; 0 where it has none of it:
+     * nothing begins there. */
     size_t *held;
     size_t *server_bytes; /* [server] */
     size_t *table; /* [slice]: of a worker's staged rows, from the beginning of its tables */
@@ -84,8 +84,8 @@ int32_t *slices_list(const struct slices *slices, char *area, int server, int sl
 /* Places in a worker's area, behind its room. */
 size_t slices_staged_bytes(const struct slices *slices, int worker);
 float *slices_staged(const struct slices *slices, char *area, int node);
-/* Rows of a slice of a table that a worker pushes: counts[node], then ids and rows of all lists, one after the
- * other. */
+/* Rows of a slice of a table that a worker pushes: counts[node], then ids and rows of all lists,
+ * one after the other. */
 struct staged_rows {
     int64_t *counts;
     int32_t *ids;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* talk.c - the client's thread: takes what servers say, hands on what is pushed, and turns to the partner of a
- * server that is lost.
+/* talk.c - the client's thread: takes what servers say, hands on what is pushed, and turns to the
+ * partner of a server that is lost.
  */
 #include <stdio.h>
 #include <string.h>

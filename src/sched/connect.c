@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* connect.c - dependencies of a step program, from what its tasks read and write.
  *
- * Two tasks conflict if they touch the same memory and one of them writes it. The earlier one must be
- * done first: by the same member, where both reach the same part of their own; else by all members.
- * What is ordered already gets no wait: the order that a member runs its tasks in, and waits of tasks
- * before, are followed.
+ * Two tasks conflict if they touch the same memory and one of them writes it. The earlier one must
+ * be done first: by the same member, where both reach the same part of their own; else by all
+ * members. What is ordered already gets no wait: the order that a member runs its tasks in, and
+ * waits of tasks before, are followed.
  *
  *   done(B)  what a member has done itself before it starts B
  *   full(B)  what all members have done before any member starts B:
  *            of each counter that B waits for: the task W itself, full(W), and done(W) of all members;
  *            of what the member itself did before: full of that
  *
- * A step is unrolled: step 0 gives the waits within a step. After it comes once another shard, whose uses of
- * parameters in partitions wait for those before, and once step 1, for waits for the step before.
+ * A step is unrolled: step 0 gives the waits within a step. After it comes once another shard,
+ * whose uses of parameters in partitions wait for those before, and once step 1, for waits for the
+ * step before.
  *
  * Cost: n^2 pairs of tasks and n sets of 2n bits: about 600 tasks, 10 ms.
  */
@@ -43,8 +44,8 @@ static bool gives_room(const struct task *task)
     return false;
 }
 
-/* Does somebody count how often it is done? Computations are counted by the task that follows them, sums
- * that are kept by the norm. */
+/* Does somebody count how often it is done? Computations are counted by the task that follows them,
+ * sums that are kept by the norm. */
 static bool can_signal(const struct task *task)
 {
     const uint32_t sums = 1U << TASK_REDUCE_SCATTER | 1U << TASK_SUM_FACTORS |
@@ -88,8 +89,8 @@ static enum status add_wait(struct connecting *c, int task, struct wait wait)
     return STATUS_OK;
 }
 
-/* Lanes count an accumulation at the end of their last shard: what a shard runs in the same step cannot
- * wait for it. */
+/* Lanes count an accumulation at the end of their last shard: what a shard runs in the same step
+ * cannot wait for it. */
 static bool is_too_late(const struct task *counted, const struct task *waiting,
                         enum unrolled unrolled)
 {
@@ -220,7 +221,8 @@ static void need_signal(struct program *program, int task)
         program->tasks[task].signal = 0;
 }
 
-/* An earlier task of the kind for another use of the bucket, whose counter is this task's as well; -1: none. */
+/* An earlier task of the kind for another use of the bucket, whose counter is this task's as well;
+ * -1: none. */
 static int counter_of_uses(const struct program *program, int task)
 {
     const struct task *of = &program->tasks[task];

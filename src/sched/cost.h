@@ -145,8 +145,8 @@ void cost_memory(const struct cost_work *work, const struct cost_cluster *cluste
                  const struct cost_choice *choice, struct cost_estimate *out);
 
 /* Workers that train alone: adds to out->seconds of their own step the exchange with servers, with
- * neighbors or with all workers, by its bytes and the interval; sets out->bytes. Nothing of an exchange
- * is hidden, as its tasks run between steps; servers' tasks are not walked. */
+ * neighbors or with all workers, by its bytes and the interval; sets out->bytes. Nothing of an
+ * exchange is hidden, as its tasks run between steps; servers' tasks are not walked. */
 void cost_exchange(const struct cost_work *work, const struct cost_cluster *cluster,
                    const struct cost_choice *choice, struct cost_estimate *out);
 

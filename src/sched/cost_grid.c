@@ -113,7 +113,7 @@ static double times_sent(const struct cost_choice *choice, double params, double
     return params > cost_window ? 1 + 2 * shards : 3;
 }
 
-/* What a stage does in a step. */
+/* The actions of a stage in a step. */
 struct stage_sum {
     double shard; /* seconds of a shard, forward and backward */
     double rest;  /* seconds of sums and updates, when all shards are there */

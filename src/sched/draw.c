@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* draw.c - a step program as JSON, and as a picture.
  *
- * The picture has a column for each place. A task stands below those that it waits for and below those
- * that its place runs before; a line leads to it from each. What it waits for of the step before is
- * written beside it. Classes of CSS begin with "tp-".
+ * The picture has a column for each place. A task stands below those that it waits for and below
+ * those that its place runs before; a line leads to it from each. What it waits for of the step
+ * before is written beside it. Classes of CSS begin with "tp-".
  */
 #include <string.h>
 

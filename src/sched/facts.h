@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "graph/graph.h"
 
-/* What the summed gradient of a bucket is made from. */
+/* The source of a bucket's summed gradient. */
 enum bucket_kind {
     BUCKET_DENSE,   /* partial sums of all lanes */
     BUCKET_FACTORS, /* records of all shards: x^T dy of one linear layer */
@@ -64,7 +64,8 @@ struct facts_job {
 /* Refuses forms of a graph that no task runs. */
 MUST_CHECK enum status facts_read(const struct graph *graph, const struct facts_job *job,
                                   struct step_facts *out);
-/* Refuses a graph that was made for another job: for one rank, or with servers where there are none. */
+/* Refuses a graph that was made for another job: for one rank, or with servers where there are
+ * none. */
 MUST_CHECK enum status facts_check(const struct graph *graph, const struct facts_job *job,
                                    const struct step_facts *facts);
 

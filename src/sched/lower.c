@@ -361,7 +361,8 @@ static void lower_average(struct lowering *l, const struct node *mean)
     lower_touch(task, MEMORY_PARAM, mean->attrs.bucket, REACH_ALL, PARTITION_LANE, true);
 }
 
-/* Elastic averaging: parameters go to the center before a step, and what it gave back comes after it. */
+/* Elastic averaging: parameters go to the center before a step, and what it gave back comes after
+ * it. */
 static void lower_exchange(struct lowering *l, enum task_kind kind, int b)
 {
     struct task *task = add_host_task(l, kind, MEDIUM_SERVER, b);
@@ -411,9 +412,9 @@ static void lower_barriers(struct lowering *l)
 
 /* Fuse --------------------------------------------------------------------------------------- */
 
-/* Can `next` be part of `task`, which stands before it? They run in one place, on the same parts of one
- * bucket, and nothing waits for the first alone. Messages are sent when the update is done, so an
- * all_gather between nodes stays a task of its own. */
+/* Can `next` be part of `task`, which stands before it? They run in one place, on the same parts of
+ * one bucket, and nothing waits for the first alone. Messages are sent when the update is done, so
+ * an all_gather between nodes stays a task of its own. */
 static bool may_fuse(const struct task *task, const struct task *next)
 {
     const bool is_sum = task->kind == TASK_REDUCE_SCATTER || task->kind == TASK_SUM_FACTORS ||
@@ -541,9 +542,9 @@ static enum status create(const struct graph *graph, struct lowering *l)
         for (int i = 0; i < node->n_in; i++)
             cuts += node->in[i]->maker && node->in[i]->maker->op->meets;
     }
-    /* A bucket has a dozen tasks at most, three computations among them; a gather three; a node that is
-     * a task of its own has a computation before it. A bucket in partitions has three tasks a use, and
-     * cuts two computations. */
+    /* A bucket has a dozen tasks at most, three computations among them; a gather three; a node
+     * that is a task of its own has a computation before it. A bucket in partitions has three tasks
+     * a use, and cuts two computations. */
     const int chunks = l->config->pipeline.stages > 0 ? l->config->pipeline.chunks : 1;
     l->capacity = (20 + 10 * chunks) * program->n_buckets + 4 * gathers + 2 * cuts + BARRIERS +
                   4 * PIPE_CHUNKS + 16;

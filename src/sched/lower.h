@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* lower.h - lowers the graph of a step to a step program.
  *
- * Call program_lower once a rank, after the strategy's passes. It is a pure function: every rank, and
- * `tutti graph`, can make the program of any node.
+ * Call program_lower once a rank, after the strategy's passes. It is a pure function: every rank,
+ * and `tutti graph`, can make the program of any node.
  *
  *   const struct lower_topology topology = { .nodes = 2, .ranks = 4, .lanes = 2, .rails = 2 };
  *   TRY(program_lower(graph, &(struct lower_config){ .topology = topology }, &program));

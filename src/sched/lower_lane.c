@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* lower_lane.c - the tasks that lanes run in program order: forward, backward and what comes between.
+/* lower_lane.c - the tasks that lanes run in program order: forward, backward and what comes
+ * between.
  *
- * First what is done once a step: samples are copied to records, lanes compute columns of a first layer
- * for all shards, stages of a pipeline exchange parameters that both read. Then the nodes that shards run,
- * in their order, as computations. One ends, and another begins, where a bucket or a table of batch
- * statistics is first touched or is final, and around a node that is a task of its own: one that
- * sends, receives, or exchanges activations. Behind a bucket that is final stands what sums it.
+ * First what is done once a step: samples are copied to records, lanes compute columns of a first
+ * layer for all shards, stages of a pipeline exchange parameters that both read. Then the nodes
+ * that shards run, in their order, as computations. One ends, and another begins, where a bucket or
+ * a table of batch statistics is first touched or is final, and around a node that is a task of its
+ * own: one that sends, receives, or exchanges activations. Behind a bucket that is final stands
+ * what sums it.
  */
 #include "graph/op.h"
 #include "sched/lowering.h"
@@ -176,7 +178,7 @@ static int add_of_use(struct lowering *l, enum task_kind kind, enum task_medium 
     return lower_number(l, task);
 }
 
-/* What node n is the first to read in its phase comes. */
+/* Partitions that node n is the first to read in its phase are brought. */
 static void add_unshards(struct lowering *l, int n)
 {
     for (int b = 0; b < l->program->n_buckets; b++) {
@@ -199,7 +201,7 @@ static void add_is_read(struct lowering *l, int b, int n)
         l->program->is_read[b] = lower_number(l, task);
 }
 
-/* What node n is the last to read in its phase goes. */
+/* Partitions that node n is the last to read in its phase are freed. */
 static void add_reshards(struct lowering *l, int n)
 {
     for (int b = 0; b < l->program->n_buckets; b++) {

@@ -263,7 +263,8 @@ static void test_a_level_that_is_missing_is_found(void)
     }
 }
 
-/* All gradients of a sample are final together: one task writes every bucket. So it is in stages of pipelines. */
+/* All gradients of a sample are final together: one task writes every bucket. So it is in stages of
+ * pipelines. */
 static void test_a_task_may_write_every_bucket(void)
 {
     struct pass_config config = pass_testing_config(2, 0);
@@ -287,7 +288,7 @@ static void test_a_task_may_write_every_bucket(void)
 
 /* Servers ---------------------------------------------------------------------------------- */
 
-/* Of three slices on two servers: a dense one with a replica, a table, and the other server's. */
+/* Three slices on two servers: a dense one with a replica, a table, and the other server's. */
 static const struct lower_slice slices[] = {
     { .number = 0, .bucket = 0, .is_trained = true, .server = 0, .replica = 1 },
     { .number = 1, .bucket = 1, .is_trained = true, .is_table = true, .replica = -1 },

@@ -66,9 +66,10 @@ bool task_is_repeated(const struct task *task)
     return task->by_use || (task->place == PLACE_LANE && !task->is_once && !task->is_on_demand);
 }
 
-/* A member that has done `a` goes on to `b`, which stands later in program order, or comes with the next
- * shard, or in the next step. Lanes compute in order and synchronize in order; the inter-node thread
- * keeps no order in a step, but runs one task for one use after the other. A server keeps none at all. */
+/* A member that has done `a` goes on to `b`, which stands later in program order, or comes with the
+ * next shard, or in the next step. Lanes compute in order and synchronize in order; the inter-node
+ * thread keeps no order in a step, but runs one task for one use after the other. A server keeps
+ * none at all. */
 static bool runs_before(const struct task *a, const struct task *b, enum unrolled unrolled)
 {
     if (a->is_on_demand || b->is_on_demand || a->place == PLACE_SERVER || !has_members(a, b))
@@ -89,8 +90,8 @@ static void follow(struct order *order, int task, int step)
     join(order, full, set_of(order, order->full, task, step));
 }
 
-/* Those members that have a part in `task` have done it, and what it follows. The others know nothing of
- * what these waited for; of tasks that are none of theirs there is nothing to be done. */
+/* Those members that have a part in `task` have done it, and what it follows. The others know
+ * nothing of what these waited for; of tasks that are none of theirs there is nothing to be done. */
 static void follow_part(struct order *order, const struct program *program, int task, int step)
 {
     uint64_t *done = set_of(order, order->done, order->task, order->step);
@@ -105,8 +106,8 @@ static void follow_part(struct order *order, const struct program *program, int 
     }
 }
 
-/* All members of `task` are through with it, so with all that these did before, and what that waited
- * for is done. */
+/* All members of `task` are through with it, so with all that these did before, and what that
+ * waited for is done. */
 static void follow_all(struct order *order, const struct program *program, int task, int step)
 {
     uint64_t *full = set_of(order, order->full, order->task, order->step);
@@ -125,7 +126,8 @@ static void follow_all(struct order *order, const struct program *program, int t
     }
 }
 
-/* The step, as sets are numbered, in which a wait of the task is for what was done; -1: none of them. */
+/* The step, as sets are numbered, in which a wait of the task is for what was done; -1: none of
+ * them. */
 static int step_of_wait(const struct order *order, const struct program *program,
                         const struct wait *wait)
 {
@@ -257,8 +259,8 @@ static bool follows_most(const struct order *order, const struct program *progra
     return false;
 }
 
-/* Of two shards only tasks of uses may be in each other's way: whatever else lanes share, they share once a
- * step. */
+/* Tasks of two shards conflict only by uses of partitions: whatever else lanes share, they share
+ * once a step. */
 static bool may_meet(const struct task *a, const struct task *b, enum unrolled unrolled)
 {
     if (a->is_on_demand || b->is_on_demand)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* order.h - which tasks of a program are known to be done before another starts. Private to sched/.
  *
- * Tasks are taken in program order: those of step 0, then those of what follows it: another shard, or
- * step 1 (order_begin).
+ * Tasks are taken in program order: those of step 0, then those of what follows it: another shard,
+ * or step 1 (order_begin).
  *
  *   order_begin_task(&order, program, b);                 what its place alone orders, and its waits
  *   order_is_full(&order, a)                              is task a of step 0 done by all members?
@@ -13,8 +13,8 @@
 
 #include "sched/program.h"
 
-/* A task is looked at with those before it: of its own step, and of its own shard; of the shard before;
- * of the step before. */
+/* A task is looked at with those before it: of its own step, and of its own shard; of the shard
+ * before; of the step before. */
 enum unrolled { SAME, LAST_USE, LAST_STEP, UNROLLED };
 
 enum conflict {
@@ -46,7 +46,7 @@ struct order {
 
 MUST_CHECK enum status order_create(int n_tasks, struct order *out);
 void order_destroy(struct order *order);
-/* What follows step 0 from now on. */
+/* Says which step or shard follows step 0 from now on. */
 void order_begin(struct order *order, enum unrolled unrolled);
 void order_begin_task(struct order *order, const struct program *program, int task);
 void order_add_wait(struct order *order, const struct program *program, int task,
@@ -56,8 +56,8 @@ bool task_is_repeated(const struct task *task);
 /* Of the task that was begun last: has every member, or the same member, done task a of step 0? */
 bool order_is_full(const struct order *order, int a);
 bool order_was_done(const struct order *order, int a);
-/* Of the tasks before `end`, the latest that task b conflicts with and is not ordered after; -1: none.
- * Task b was begun last. */
+/* Of the tasks before `end`, the latest that task b conflicts with and is not ordered after; -1:
+ * none. Task b was begun last. */
 int order_next_race(const struct order *order, const struct program *program, int b, int end,
                     enum conflict *out);
 /* Has a member done task `from` when it has done `to`, both of step 0? */

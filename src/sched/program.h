@@ -6,8 +6,8 @@
  * topology of the job; a server's from its slices. The executor and the servers' loop run it;
  * `tutti graph --after lower` prints it.
  *
- * Tasks. A task has a kind, the bucket or table it is about, the memory that it reads and writes,
- * a medium and a place. All members of a place run the task, each on its own part:
+ * Tasks. A task has a kind, the bucket or table it is about, the memory that it reads and writes, a
+ * medium and a place. All members of a place run the task, each on its own part:
  *
  *   place            members
  *   PLACE_LANE       every lane of the node, in program order: tasks with `is_once` once, then the
@@ -24,9 +24,9 @@
  *                    ahead of another
  *
  * Dependencies. A task starts when the tasks in `waits` are done by all of their members; of a wait
- * with `is_last_step`, those of the step before. The first step waits for nothing of that kind. A task
- * that is waited for is a signal: every member increments a counter in the node's shared memory
- * once a step, so that the counter's target in step s (from 0) is (s + 1) x members.
+ * with `is_last_step`, those of the step before. The first step waits for nothing of that kind. A
+ * task that is waited for is a signal: every member increments a counter in the node's shared
+ * memory once a step, so that the counter's target in step s (from 0) is (s + 1) x members.
  *
  * A wait with `is_local` is for what the same member has done.
  *
@@ -34,8 +34,8 @@
  * workers). With `earlier` K it is for K steps before the last one (bounded staleness). With
  * `is_apart` the other task must not be under way, but may run before or after (async updates).
  *
- * A task that writes MEMORY_SENDS is done while its sends are still under way. Whoever reads that memory
- * waits for the task to start, and `at_end` for its sends to end.
+ * A task that writes MEMORY_SENDS is done while its sends are still under way. Whoever reads that
+ * memory waits for the task to start, and `at_end` for its sends to end.
  *
  * A wait with `by_medium` needs no counter, as the medium keeps the order itself:
  *
@@ -49,16 +49,17 @@
  *                  memory blocks are counted (exec/talk*.c). So all must run the same of these tasks
  *                  in the same order, which verify_tensor.c checks
  *
- * Uses. Where nodes hold partitions of a bucket's parameters (ZeRO-3), each phase of a shard that reads
- * it is a use: forward, backward, in a pipeline those of each chunk. Uses of a bucket come one after the
- * other, in the order in which lanes come to them; lanes that run several shards come together to those
- * of each round. A use has tasks `by_use`:
+ * Uses. Where nodes hold partitions of a bucket's parameters (ZeRO-3), each phase of a shard that
+ * reads it is a use: forward, backward, in a pipeline those of each chunk. Uses of a bucket come
+ * one after the other, in the order in which lanes come to them; lanes that run several shards come
+ * together to those of each round. A use has tasks `by_use`:
  *
  *   unshard -> computations that read the bucket -> barrier of lanes "is read" -> reshard
  *
- * The uses of a bucket share a counter, of unshards one and of barriers one. An unshard also waits for
- * the reshard of the use before. Which use may be requested ahead, and whether partitions stay from one
- * use to the next, is the engine's choice (exec/hold.h): it delays an unshard, or leaves the freeing out.
+ * The uses of a bucket share a counter, of unshards one and of barriers one. An unshard also waits
+ * for the reshard of the use before. Which use may be requested ahead, and whether partitions stay
+ * from one use to the next, is the engine's choice (exec/hold.h): it delays an unshard, or leaves
+ * the freeing out.
  *
  * Fusion. A task may do the work of several: `does` has a bit for each kind.
  *
@@ -107,7 +108,7 @@ enum task_kind {
 enum task_medium { MEDIUM_NONE, MEDIUM_SHARED, MEDIUM_MESSAGES, MEDIUM_SERVER, MEDIUMS };
 enum task_place { PLACE_LANE, PLACE_LANE_SYNC, PLACE_NET, PLACE_HOST, PLACE_SERVER, PLACES };
 
-/* What a task touches. Servers: indices are slices, gradients are workers' pushes. */
+/* Memory that tasks read and write. Servers: indices are slices, gradients are workers' pushes. */
 enum memory_kind {
     MEMORY_PARAM,    /* bucket: parameters */
     MEMORY_WHOLE,    /* bucket: other nodes' partitions of its parameters (ZeRO-3) */
@@ -142,21 +143,23 @@ enum partition {
     PARTITION_WORKER /* what a worker pushes to a server, or gets from it */
 };
 
+/* A program has thousands: small. */
 struct access {
-    enum memory_kind memory;
     int index;
     int part; /* of that memory: two that differ do not overlap; -1: all of it */
-    enum reach reach;
-    enum partition partition; /* of REACH_OWN */
-    bool is_write;
-    bool in_turn; /* one at a time with others in turn, in any order */
-    int lag;      /* it reads what was written so many steps before; 0: in order, as usual */
+    int lag;  /* it reads what was written so many steps before; 0: in order, as usual */
+    enum memory_kind memory : 8;
+    enum reach reach : 4;
+    enum partition partition : 4; /* of REACH_OWN */
+    bool is_write : 1;
+    bool in_turn : 1; /* one at a time with others in turn, in any order */
 };
 
 /* A stage of a pipeline may read and write every bucket in one task. */
 enum { TASK_ACCESSES = 3 * GRAPH_NODE_IN + 2 * GRAPH_IN + 8 };
 
-/* TASK_AVERAGE with some workers: from[i] sends its parameters here, to[i] gets those of this worker. */
+/* TASK_AVERAGE with some workers: from[i] sends its parameters here, to[i] gets those of this
+ * worker. */
 struct task_peers {
     int count; /* 0: all workers */
     int from[ATTR_OFFSETS], to[ATTR_OFFSETS];
@@ -242,8 +245,8 @@ struct program {
         *tasks; /* in program order: a task follows the tasks of its step that it waits for */
     struct wait *waits;
     int n_buckets, n_gathers;
-    /* PLACE_LANE tasks: [0, once_end) have is_once; those of segment s are [segment[s], segment[s + 1]).
-     * Without a pipeline there is one segment. */
+    /* PLACE_LANE tasks: [0, once_end) have is_once; those of segment s are [segment[s], segment[s +
+     * 1]). Without a pipeline there is one segment. */
     int once_end, n_segments, segment[2 * PIPE_CHUNKS + 1];
     /* Tasks by what they mean to others; -1: there is none. */
     int announced[GRAPH_NODE_IN]; /* TASK_ACCUMULATE: this node's lanes are through with it */
@@ -260,7 +263,8 @@ struct program {
 };
 
 void program_destroy(struct program *program); /* NULL is allowed */
-/* Finds dependencies, from what tasks read and write, and signals: connect.c. Lowering calls it last. */
+/* Finds dependencies, from what tasks read and write, and signals: connect.c. Lowering calls it
+ * last. */
 MUST_CHECK enum status program_connect(struct program *program);
 
 /* The task that raises a bucket's or a step's counter; NULL for -1. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* verify.c - races, unmatched messages and deadlocks of step programs.
  *
- * Races are looked for by the sets of order.c. Deadlocks are cycles of a graph over the tasks of all nodes.
- * An edge says: comes before, in one step. What steps before have done is done.
+ * Races are looked for by the sets of order.c. Deadlocks are cycles of a graph over the tasks of
+ * all nodes. An edge says: comes before, in one step. What steps before have done is done.
  *
  *   lanes          in program order, a shard after the other. A lane's first shard and its last one
  *                  have a vertex each; what lanes count, they count with the last one. Stages of a
@@ -14,8 +14,9 @@
  *                  it ends nowhere before it has begun everywhere
  *   server         as waits have it
  *
- * Cost: a race looks at pairs of tasks, n^2; a deadlock at tasks and waits. 600 tasks take 10 ms. Ranks of
- * one node share a program, and equal nodes as well: 1,024 ranks on equal machines cost as much as two.
+ * Cost: a race looks at pairs of tasks, n^2; a deadlock at tasks and waits. 600 tasks take 10 ms.
+ * Ranks of one node share a program, and equal nodes as well: 1,024 ranks on equal machines cost as
+ * much as two.
  */
 #include "sched/verify.h"
 
@@ -119,7 +120,8 @@ static enum status check_uses(const struct program *program, int b)
     return STATUS_OK;
 }
 
-/* Sends under way end before a task does that uses their memory; servers answer when they have been given. */
+/* Sends under way end before a task does that uses their memory; servers answer when they have been
+ * given. */
 static enum status check_media(const struct program *program, int b)
 {
     const struct task *task = &program->tasks[b];
@@ -201,8 +203,8 @@ static enum status check_matched(const struct program *one, const struct program
 
 /* Deadlocks -------------------------------------------------------------------------------- */
 
-/* Vertices of program p: task t of the lanes' first shard, or of any other place, is base[p] + 2t; of the
- * last shard base[p] + 2t + 1. */
+/* Vertices of program p: task t of the lanes' first shard, or of any other place, is base[p] + 2t;
+ * of the last shard base[p] + 2t + 1. */
 struct search {
     const struct program *const *programs;
     int n, n_vertices, *base;
@@ -324,8 +326,8 @@ static void add_lane_edges(struct search *s, int p)
     add_sync_edges(s, p, last_lane);
 }
 
-/* A use waits for what is done for it, or for the use before. A pipeline's uses take turns as its schedule
- * says, one after the other. */
+/* A use waits for what is done for it, or for the use before. A pipeline's uses take turns as its
+ * schedule says, one after the other. */
 static void add_use_edges(struct search *s, int p, int t, const struct wait *wait)
 {
     const bool is_twice = s->shards > 1, takes_turns = s->programs[p]->n_segments > 1;
@@ -339,8 +341,8 @@ static void add_use_edges(struct search *s, int p, int t, const struct wait *wai
     }
 }
 
-/* A task of uses runs for the first shard before it does for the last. What an unshard requests another node
- * gives as soon as it answers. */
+/* A task of uses runs for the first shard before it does for the last. What an unshard requests
+ * another node gives as soon as it answers. */
 static void add_unshard_edges(struct search *s, int p)
 {
     const struct program *program = s->programs[p];

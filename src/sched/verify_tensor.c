@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* verify_tensor.c - exchanges of ranks that share layers: the same on all of them, in the same order.
+/* verify_tensor.c - exchanges of ranks that share layers: the same on all of them, in the same
+ * order.
  *
- * Each rank has a graph and a program of its own, with its slices. The executor sends its list to the
- * others before the first step; two lists are compared entry by entry.
+ * Each rank has a graph and a program of its own, with its slices. The executor sends its list to
+ * the others before the first step; two lists are compared entry by entry.
  */
 #include <stdio.h>
 #include <string.h>

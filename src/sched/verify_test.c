@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* verify_test.c - the verifier finds every race that a broken program has, and no other; and deadlocks.
+/* verify_test.c - the verifier finds every race that a broken program has, and no other; and
+ * deadlocks.
  *
- * Races are judged by a second way, too: every member of every task is an event, in two steps, of the first
- * of them in two shards where parameters are in partitions; and the events before each are listed one by
- * one.
+ * Races are judged by a second way, too: every member of every task is an event, in two steps, of
+ * the first of them in two shards where parameters are in partitions; and the events before each
+ * are listed one by one.
  */
 #include "sched/verify.h"
 
@@ -47,8 +48,8 @@ static bool is_repeated(const struct task *task)
     return task->by_use || (task->place == PLACE_LANE && !task->is_once);
 }
 
-/* Uses of parameters in partitions, by more than one shard? Lanes that wait for others within a shard, for
- * tables or for room, have one alone. */
+/* Uses of parameters in partitions, by more than one shard? Lanes that wait for others within a
+ * shard, for tables or for room, have one alone. */
 static bool has_uses(const struct program *program)
 {
     bool has = false, waits = program->n_gathers > 0;
@@ -160,8 +161,8 @@ static void follow_waits(struct events *e, enum time time, int task, int member)
     }
 }
 
-/* In an order in which each has those before it: shards, another one of each, the rest of the step, the
- * next step. */
+/* In an order in which each has those before it: shards, another one of each, the rest of the step,
+ * the next step. */
 static void add_events(struct events *e, int phase)
 {
     static const enum time times[] = { FIRST, AGAIN, FIRST, NEXT };
@@ -301,8 +302,8 @@ static void test_a_lowered_program_has_no_race(struct rng *rng)
     sched_testing_end(&drawn);
 }
 
-/* All of the one bucket is compressed on rail 0. Rail 1 has no sum that would keep its norm back until the
- * update of the step before has read the squares. */
+/* All of the one bucket is compressed on rail 0. Rail 1 has no sum that would keep its norm back
+ * until the update of the step before has read the squares. */
 static void test_a_rail_without_a_bucket_waits_for_the_other(void)
 {
     const struct lower_config config = {
@@ -356,8 +357,8 @@ static void test_a_wait_that_is_removed_is_missed_or_was_not_needed(struct rng *
             struct events e = list_events(program, &drawn.config.topology);
             const bool races = has_race(&e, race);
             sched_testing_print(&drawn, text, sizeof text);
-            /* It misses no race. An order it may miss: it does not know that a lane is alone, or what
-             * one rail knows and another does not. */
+            /* It misses no race. An order it may miss: it does not know that a lane is alone, or
+             * what one rail knows and another does not. */
             const bool is_exact = e.lanes > 1 && e.rails == 0;
             if (races ? status == STATUS_OK : status != STATUS_OK && is_exact)
                 test_fail(__FILE__, __LINE__, "%s: %s, and the verifier says: %s", text,
@@ -687,7 +688,8 @@ static void test_a_message_without_another_end_is_named(void)
     graph_destroy(graph);
 }
 
-/* The first stage does the backward of a shard before the forward of the next; the second the other way. */
+/* The first stage does the backward of a shard before the forward of the next; the second the other
+ * way. */
 static void test_schedules_that_wait_for_each_other_are_found(void)
 {
     const struct pipe_config config = {

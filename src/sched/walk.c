@@ -165,8 +165,8 @@ static void list_items(struct walk *w)
 
 /* Waits -------------------------------------------------------------------------------------- */
 
-/* Is what a wait is for done? A computation waits for the first use of parameters in partitions; when those
- * come and go, the engine's window says, which is taken to be wide enough. */
+/* Is what a wait is for done? A computation waits for the first use of parameters in partitions;
+ * when those come and go, the engine's window says, which is taken to be wide enough. */
 static bool is_over(const struct walk *w, const struct task *task, const struct wait *wait,
                     uint32_t step)
 {

@@ -11,14 +11,14 @@
  * receives does it. Where stages share cores, it is the one that can begin first.
  *
  * A send is a transfer on its stage's link, one after the other, then under way for the link's
- * latency. What a core copies of that is half the sender's, half the receiver's time.
+ * latency. Copying takes a core's time, half at the sender and half at the receiver.
  */
 #include <math.h>
 
 #include "base/mem.h"
 #include "sched/walking.h"
 
-/* What a pair of nodes moves, for every shard or once a step. */
+/* Bytes between a pair of nodes, for every shard or once a step. */
 struct message {
     int from, to; /* stages; -1: none */
     const char *name;
@@ -67,7 +67,7 @@ static bool moves(const struct task *task)
 
 /* Messages ----------------------------------------------------------------------------------- */
 
-/* Of a shard of one copy. */
+/* A shard of one copy. */
 static double message_bytes(const struct stage *stage, int t)
 {
     const struct walk *w = &stage->walk;
@@ -167,7 +167,7 @@ static void add_item(struct stage *stage, int t, int slot, double seconds, bool 
     stage->actions[stage->n_actions - 1].end = stage->walk.n_items;
 }
 
-/* Seconds that a core copies at this end. Of several messages only the first is waited for. */
+/* Seconds that a core copies at this end. The lane waits for the first of several messages alone. */
 static double copying(const struct pipe_walk *p, const struct stage *stage, int t)
 {
     const struct cost_link *link = p->config->link;

@@ -247,8 +247,8 @@ static void test_sums_follow_the_last_action(void)
     release(p);
 }
 
-/* Copies on another machine: gradients go when a stage is through, and the next step's forward waits
- * for the sums and then for the parameters. */
+/* Copies on another machine: gradients go when a stage is through, and the next step's forward
+ * waits for the sums and then for the parameters. */
 static void test_sums_of_copies_cross_their_link(void)
 {
     const struct pipe_config pipe = { PIPE_1F1B, 2, 1, 4 };

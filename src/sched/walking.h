@@ -66,13 +66,13 @@ void walk_add_item(struct walk *w, int t, double seconds, bool is_last);
 /* Seconds of a computation for one shard, without layers that lanes make together; of an exchange
  * between ranks that share layers. */
 double walk_shard_seconds(const struct walk *w, int t);
-/* What a lane is slowed by in a step as it gives memory back and touches it again: of a task, and
+/* Seconds that a lane loses in a step as it gives memory back and touches it again: of a task, and
  * of parameters that inter-node threads bring. */
 double walk_release_seconds(const struct walk *w, int t);
 double walk_freed_seconds(const struct walk *w);
 /* Walks to the goal, or until all steps are walked. */
 MUST_CHECK enum status walk_go(struct walk *w);
-/* Of a step; seconds only if WALK_STEPS were walked. */
+/* Results of a step; seconds only if WALK_STEPS were walked. */
 struct walk_result walk_sum_up(const struct walk *w);
 
 #endif /* SCHED_WALKING_H */

@@ -341,8 +341,9 @@ static bool is_first_use(const struct reading *r, const struct task *task)
     return true;
 }
 
-/* How often the other nodes' partitions come for one phase of a step: forward or backward of each shard of a
- * lane. What fits the window stays from use to use, so it comes for the first alone. */
+/* How often the other nodes' partitions come for one phase of a step: forward or backward of each
+ * shard of a lane. Partitions that fit the window stay from use to use, so they come for the first
+ * alone. */
 static double times_of_use(const struct reading *r, const struct task *task)
 {
     const double uses = ceil(r->node_shards / r->lanes);

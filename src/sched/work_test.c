@@ -132,7 +132,8 @@ static double bytes_of_backward(const struct graph *graph, const struct lower_co
     return bytes;
 }
 
-/* Sums once; parameters once, if they stay from forward to backward, else once a phase that reads them. */
+/* Sums once; parameters once, if they stay from forward to backward, else once a phase that reads
+ * them. */
 static void test_parameters_in_parts_go_as_often_as_they_are_read(void)
 {
     struct lower_config config = four_nodes;

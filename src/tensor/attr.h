@@ -39,7 +39,7 @@ static inline const char *activation_name(enum activation activation)
     return names[activation];
 }
 
-/* What parameter servers wait for. push: before they apply it. pull: before they answer it. */
+/* Conditions of parameter servers. push: before they apply it. pull: before they answer it. */
 enum attr_when {
     WHEN_UNSTATED,
     WHEN_STEP,    /* every worker's push of the step */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_bucket_test.c - times of what a step does with a bucket: which tasks an op is, and that a rank that
- * is slow in a task shows in the op of that task alone. */
+/* bench_bucket_test.c - times of what a step does with a bucket: which tasks an op is, and that a
+ * rank that is slow in a task shows in the op of that task alone. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -174,7 +174,7 @@ static void test_odd_sizes_and_many_lanes(void)
     }
 }
 
-/* Whose time ---------------------------------------------------------------------------------- */
+/* Time of whom ---------------------------------------------------------------------------------- */
 
 static void check_late(const struct trial *trial, int op, bool is_late)
 {

@@ -137,7 +137,8 @@ static enum status copy_file(const char *from, const char *folder, const char *n
     return status;
 }
 
-/* What was written is read once, so that a run finds out at its beginning what it could not read at its end. */
+/* What was written is read once, so that a run finds out at its beginning what it could not read at
+ * its end. */
 static enum status print_model(const struct job *job, struct strbuf *out)
 {
     struct model_file *file;
@@ -148,8 +149,8 @@ static enum status print_model(const struct job *job, struct strbuf *out)
     return STATUS_OK;
 }
 
-/* Puts the model into the folder, if it is not of the zoo and not there yet. A model that files cannot hold (by the names
- * of its layers, say) is kept as its source alone. */
+/* Puts the model into the folder, if it is not of the zoo and not there yet. A model that files
+ * cannot hold (by the names of its layers, say) is kept as its source alone. */
 static enum status save_model(const struct job *job)
 {
     const struct settings *s = &job->settings;
@@ -197,7 +198,8 @@ static const char *kept_model(const struct job *job)
     return NULL;
 }
 
-/* SHA-256 of what the model was written as: of the run's copy, as the original may have changed since. */
+/* SHA-256 of what the model was written as: of the run's copy, as the original may have changed
+ * since. */
 static bool kept_hash(const struct job *job, char out[SHA256_HEX])
 {
     const struct settings *s = &job->settings;
@@ -305,8 +307,9 @@ static void pick_folder(struct job *job)
         snprintf(s->out + length, sizeof s->out - length, "-%d", i);
 }
 
-/* One process at a time has a run's folder: until the descriptor is closed, here and in processes that have it from here. Those of
- * a run that was killed are gone soon. Where a file system has no locks, nobody is kept away. */
+/* One process at a time has a run's folder: until the descriptor is closed, here and in processes
+ * that have it from here. Those of a run that was killed are gone soon. Where a file system has no
+ * locks, nobody is kept away. */
 static enum status lock(const char *folder, int *out)
 {
     enum { TRIES = 40, APART_MS = 50 };
@@ -398,7 +401,8 @@ enum status folder_create(struct job *job, const struct train_hooks *hooks, int 
     return create(job, hooks);
 }
 
-/* Is it a whole line, of this step or one before? The last one was perhaps being written when the run died. */
+/* Is it a whole line, of this step or one before? The last one was perhaps being written when the
+ * run died. */
 static bool is_kept(const char *line, size_t length, uint64_t step)
 {
     struct json *json;

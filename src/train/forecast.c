@@ -171,8 +171,8 @@ static struct cost_choice grid_of(int dp, int tp, int pp, int zero, enum pipe_ki
                                  .chunks = kind == PIPE_INTERLEAVED ? 2 : 1 };
 }
 
-/* Every product dp x tp x pp of the ranks, with parts as zero says, for which there have to be copies. A tensor split stays within a
- * machine, where links are fast. */
+/* Every product dp x tp x pp of the ranks, with parts as zero says, for which there have to be
+ * copies. A tensor split stays within a machine, where links are fast. */
 static void add_grids(struct planner *p, int zero)
 {
     const int n = p->plan->ranks, most_tp = p->plan->machine.cluster.ranks;
@@ -236,7 +236,8 @@ enum status planner_settings(const struct planner *p, const struct forecast_row 
 
     *out = job->settings;
     TRY(set_strategy(row, out));
-    /* A grid has as many shards as suit it, unless they are given or are more than a matter of rounding. */
+    /* A grid has as many shards as suit it, unless they are given or are more than a matter of
+     * rounding. */
     if (!job->has_shards && (ranks != out->ranks || (planner_is_grid(row) && !p->looks_across)))
         out->shards = 0;
     if (ranks != out->ranks)
@@ -245,7 +246,8 @@ enum status planner_settings(const struct planner *p, const struct forecast_row 
     return STATUS_OK;
 }
 
-/* Does the program have it, and do the job's other settings allow it? Then *out is such a job; else NULL. */
+/* Does the program have it, and do the job's other settings allow it? Then *out is such a job; else
+ * NULL. */
 static void try_row(const struct planner *p, struct forecast_row *row, struct job **out)
 {
     struct settings settings;
@@ -318,7 +320,7 @@ static double memory_for(const struct planner *p, const struct forecast_row *row
     return machine_memory(c->ranks, (double)p->job->settings.memory);
 }
 
-/* Of the thousands of grids that machines elsewhere have, only the best are walked; advice in a hurry is
+/* Clusters have thousands of grids: only the best are walked; advice in a hurry is
  * about those that fit. */
 static enum status predict_grid(struct planner *p, struct forecast_row *row,
                                 const struct planner_work *w, const struct cost_work *work)
@@ -422,7 +424,7 @@ static enum status find_work_again(struct planner *p, const struct forecast_row 
     return planner_open_work(p, *out, open_shards(&row->choice, row->shards), out);
 }
 
-/* A row that was predicted roughly. What has no program is none. */
+/* A row that was predicted roughly. A row without a program is none. */
 static enum status walk_row(struct planner *p, struct forecast_row *row,
                             struct walk_timeline *timeline)
 {

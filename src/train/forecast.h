@@ -4,8 +4,9 @@
  * A plan has a row for each strategy and split that so many ranks allow, with a prediction
  * (sched/walk.h, sched/cost.h) from nodes' times that were measured here, or guessed where machines
  * are not here. `auto` picks the fastest that can run, fits, and keeps the arithmetic of
- * synchronous training: one that changes results is never picked without being asked for. Among those
- * within a few percent of the fastest, the one that stands first in the table is the simplest. */
+ * synchronous training: one that changes results is never picked without being asked for. Among
+ * those within a few percent of the fastest, the one that stands first in the table is the
+ * simplest. */
 #ifndef TRAIN_FORECAST_H
 #define TRAIN_FORECAST_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* forecast_grid.c - predicts a step of a grid of ranks (tp x pp > 1).
  *
- * The strategy's passes run for one rank of each stage: its copies do the same at the same time, and
- * so do its peers that share its layers. What each is left with is lowered as for a run, and the
- * programs are walked together.
+ * The strategy's passes run for one rank of each stage: its copies do the same at the same time,
+ * and so do its peers that share its layers. What each is left with is lowered as for a run, and
+ * the programs are walked together.
  *
  * Seconds of nodes are those of the whole model. With layers that ranks share, forward and backward
  * take the share of it that was found for all layers together (planner_share).

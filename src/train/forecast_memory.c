@@ -43,7 +43,8 @@ static enum status predict_own(struct planner *p, struct cost_estimate *out)
     return STATUS_OK;
 }
 
-/* More than a rank can need at all: gradients and state as if nothing were shared, all values of the graph at once. */
+/* More than a rank can need at all: gradients and state as if nothing were shared, all values of
+ * the graph at once. */
 static double most_memory(const struct job *job, int lanes)
 {
     const double params = 4 * (double)graph_param_count(job->graph);

@@ -294,9 +294,10 @@ static enum status check_pipeline(const struct job *job)
                                              .shards = shards / axes->dp });
 }
 
-/* A step's samples are cut into equal shards, at least one a rank. By default a shard a thread, unless shards are more than a matter of rounding: statistics of a batch are a
- * shard's own, and must not change with the number of threads. Then, and for large models, a
- * shard a rank; on a device likewise, which has threads of its own. */
+/* A step's samples are cut into equal shards, at least one a rank. By default a shard a thread,
+ * unless shards are more than a matter of rounding: statistics of a batch are a shard's own, and
+ * must not change with the number of threads. Then, and for large models, a shard a rank; on a
+ * device likewise, which has threads of its own. */
 static enum status pick_shards(struct job *job)
 {
     struct settings *s = &job->settings;
@@ -532,8 +533,8 @@ static enum status check_trace(const struct settings *s)
     return trace_window_read(s->trace_steps, 0, 0, &window);
 }
 
-/* A cut by measured times becomes one by names. Where nothing is said and the job is to run it has one of its own, which is no
- * setting: who goes on with the run may have other stages. */
+/* A cut by measured times becomes one by names. Where nothing is said and the job is to run it has
+ * one of its own, which is no setting: who goes on with the run may have other stages. */
 static enum status pick_cut(struct job *job, enum job_use use)
 {
     if (job->axes.pp == 1)
@@ -554,7 +555,8 @@ static void make_up_data(struct job *job, const struct job *like)
         make_up_text(job);
 }
 
-/* Data of a run that goes on or is used: the path is absolute, and what lies there may have been moved. */
+/* Data of a run that goes on or is used: the path is absolute, and what lies there may have been
+ * moved. */
 static enum status open_data_again(struct job *job)
 {
     const char *data = job->settings.data;

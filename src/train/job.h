@@ -79,15 +79,15 @@ MUST_CHECK enum status job_open_table(struct job *job, bool has_table);
 void job_close_table(struct job *job);
 /* Puts schema and statistics into the run's folder, if it has a table. */
 MUST_CHECK enum status job_save_table(const struct job *job);
-/* What a graph file holds of the job's table, if it has one: JSON texts in `schema` and `statistics`, which stay empty
- * else. The statistics are those given; NULL: none are told. */
+/* What a graph file holds of the job's table, if it has one: JSON texts in `schema` and
+ * `statistics`, which stay empty else. The statistics are those given; NULL: none are told. */
 MUST_CHECK enum status job_print_table(const struct job *job, const float *given,
                                        struct strbuf *schema, struct strbuf *statistics);
 
 /* The passes that make the graph of a step. */
 const struct pass *const *job_passes(const struct job *job);
-/* Makes the graphs of a job whose model is built, that of a step up to the pass `after`; "model": none. NULL: all of it
- * (job_graph.c, as what follows). */
+/* Makes the graphs of a job whose model is built, that of a step up to the pass `after`; "model":
+ * none. NULL: all of it (job_graph.c, as what follows). */
 MUST_CHECK enum status job_make_graphs(struct job *job, const char *after);
 /* Makes the graph of a step again, as job->parallax is now. */
 MUST_CHECK enum status job_remake_graph(struct job *job);
@@ -113,11 +113,13 @@ MUST_CHECK enum status job_compressed_share(const struct job *job, double *out);
 bool job_has_factors(const struct job *job);
 /* The longest message that a stage of a pipeline sends for a shard; 0: there are none. */
 size_t job_message_bytes(const struct job *job);
-/* A job with other settings and the same model, made without data, as JOB_GRAPH is: to see whether there is one. */
+/* A job with other settings and the same model, made without data, as JOB_GRAPH is: to see whether
+ * there is one. */
 MUST_CHECK enum status job_vary(const struct job *job, const struct settings *settings,
                                 struct job **out);
 
-/* Refuses machines that the strategy is not for, and compression where nothing is sent. By every rank. */
+/* Refuses machines that the strategy is not for, and compression where nothing is sent. By every
+ * rank. */
 MUST_CHECK enum status job_check_nodes(const struct job *job,
                                        const struct transport *transport);
 

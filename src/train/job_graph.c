@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* job_graph.c - a job's graphs: of a step after the strategy's passes, at a place of a grid or on one rank, and of evaluations. */
+/* job_graph.c - a job's graphs: of a step after the strategy's passes, at a place of a grid or on
+ * one rank, and of evaluations. */
 #include <string.h>
 
 #include "graph/op.h"
@@ -37,8 +38,9 @@ static struct pass_tensor tensor_of(const struct job *job)
 
 bool job_has_factors(const struct job *job)
 {
-    /* Servers take gradients alone, and layers made from factors would be whole on every machine; in a grid all
-     * are messages. They save what ranks read of each other, which is nothing on a device. */
+    /* Servers take gradients alone, and layers made from factors would be whole on every machine;
+     * in a grid all are messages. They save what ranks read of each other, which is nothing on a
+     * device. */
     return job->settings.factors && job->axes.meet != MEET_PS && job->axes.zero == 0 &&
            !axes_are_a_grid(&job->axes) && !job->settings.anchored && !on_device(job);
 }
@@ -101,7 +103,8 @@ static enum status run_passes(struct job *job, struct graph *graph,
     return pass_run(graph, passes, &config, after);
 }
 
-/* Forward alone; of a pipeline, with the layers of each stage where they are in the graph of the step. */
+/* Forward alone; of a pipeline, with the layers of each stage where they are in the graph of the
+ * step. */
 static enum status make_eval_graph(struct job *job)
 {
     struct pass_config whole = { .batch = 1,

@@ -138,8 +138,8 @@ MUST_CHECK enum status planner_walk(struct planner *p, const struct forecast_row
                                     const struct planner_work *w, const struct cost_work *work,
                                     struct cost_estimate *out);
 
-/* A step of a grid: the programs of one copy's stages, walked together; sets out's seconds, compute,
- * bubble and bytes. timeline: NULL, or is filled. */
+/* A step of a grid: the programs of one copy's stages, walked together; sets out's seconds,
+ * compute, bubble and bytes. timeline: NULL, or is filled. */
 MUST_CHECK enum status planner_walk_grid(struct planner *p, const struct forecast_row *row,
                                          const struct planner_work *w,
                                          const struct cost_work *work,

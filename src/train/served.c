@@ -222,8 +222,8 @@ enum status served_check(const struct job *job)
 
 /* Groups --------------------------------------------------------------------------------- */
 
-/* Collective, of all ranks: the group of a place's workers and the servers, in that order, if this rank is in it; else
- * NULL. */
+/* Collective, of all ranks: the group of a place's workers and the servers, in that order, if this
+ * rank is in it; else NULL. */
 static enum status make_group(const struct job *job, int place, struct transport *transport,
                               struct transport **out)
 {
@@ -393,7 +393,8 @@ enum status served_verify(const struct served *served, const struct program *pro
 
 /* Between executor and client ------------------------------------------------------------ */
 
-/* The executor says how much memory servers should see, so it is only now that the worker can join them. */
+/* The executor says how much memory servers should see, so it is only now that the worker can join
+ * them. */
 static enum status join(void *arg, size_t bytes, void **out)
 {
     struct served *served = arg;
@@ -669,7 +670,8 @@ static void add_stats(struct ps_stats *all, const struct ps_stats *more)
         all->stale[i] += more->stale[i];
 }
 
-/* Of a grid, rank 0 has statistics of all places, and of workers by the numbers that the job has for them. */
+/* Of a grid, rank 0 has statistics of all places, and of workers by the numbers that the job has
+ * for them. */
 static enum status bring_stats(struct served *served)
 {
     const struct job *job = served->job;

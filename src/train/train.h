@@ -41,11 +41,11 @@ MUST_CHECK enum status job_create_after(const struct settings *settings,
                                         const struct model *model, const char *after,
                                         struct job **out);
 void job_destroy(struct job *job); /* NULL is allowed */
-/* Do ranks hold different layers, or slices of them? Then job_graph is rank 0's, until it is made this one's, after the same
- * pass. */
+/* Do ranks hold different layers, or slices of them? Then job_graph is rank 0's, until it is made
+ * this one's, after the same pass. */
 bool job_has_places(const struct job *job);
-/* The step program of a rank, as `tutti train` would run it; the caller owns it. Strategies that measure
- * first (parallax without --tables, --rails auto) are taken as they begin. */
+/* The step program of a rank, as `tutti train` would run it; the caller owns it. Strategies that
+ * measure first (parallax without --tables, --rails auto) are taken as they begin. */
 MUST_CHECK enum status job_lower(struct job *job, int64_t rank, struct program **out);
 /* The work of its tasks: out[program->n_tasks], for a program of job_lower. */
 struct task_work;
@@ -59,7 +59,8 @@ const struct model *job_model(const struct job *job);
 const struct graph *job_graph(const struct job *job);
 /* Operations and bytes of that graph, in the job's precision. */
 MUST_CHECK enum status job_demand(const struct job *job, struct demand *out);
-/* Adds the graph file of the job's model (model/file.h), as its data make it, with the schema of a table. */
+/* Adds the graph file of the job's model (model/file.h), as its data make it, with the schema of a
+ * table. */
 MUST_CHECK enum status job_print_model(const struct job *job, struct strbuf *out);
 /* The same with statistics to standardize the table by: for who uses a trained model. NULL: none. */
 MUST_CHECK enum status job_print_trained(const struct job *job, const float *statistics,
@@ -69,8 +70,9 @@ int64_t job_total_steps(const struct job *job);
  * (STATUS_USAGE), and warns of classes that the test samples have and training lacks. */
 MUST_CHECK enum status job_check_classes(const struct job *job);
 
-/* Of a job on a table: what it is standardized by, sums over rows in a flat vector (data/schema.h), so that those
- * of several jobs whose tables have one schema can be added up. How many numbers; 0: it has no table. */
+/* Of a job on a table: what it is standardized by, sums over rows in a flat vector (data/schema.h),
+ * so that those of several jobs whose tables have one schema can be added up. How many numbers; 0:
+ * it has no table. */
 int64_t job_statistics_count(const struct job *job);
 /* Those of the training samples numbered by index[0..count), or, with NULL, of all. */
 void job_statistics(const struct job *job, const int64_t *index, int64_t count, double *out);
@@ -94,8 +96,8 @@ struct train_hooks {
     bool overwrite;      /* a run in the folder may be replaced */
     bool repeats;        /* to go on with a run that is done is no failure */
     bool keeps_signals;  /* the process ends after the run: signals stay handled as in it */
-    /* For tests of faults, with servers: called by a worker with its rank before it asks servers or sends its
-     * times. NULL: none. */
+    /* For tests of faults, with servers: called by a worker with its rank before it asks servers or
+     * sends its times. NULL: none. */
     void (*at_meeting)(void *arg, int rank, const char *point);
     void *at_meeting_arg;
 };
@@ -141,8 +143,8 @@ double train_class_accuracy(const struct train_classes *classes, int class);
 /* The wrong answer that samples of the class have most often, and how many; -1 if there is none. */
 int train_class_taken_for(const struct train_classes *classes, int class, int64_t *out_samples);
 /* Adds members class_names, class_samples, class_accuracy, confusion or, of many classes,
- * confusion_cells, and calibration (docs/formats.md), each after ", " or `between`; nothing if there
- * are no classes. */
+ * confusion_cells, and calibration (docs/formats.md), each after ", " or `between`; nothing if
+ * there are no classes. */
 MUST_CHECK enum status train_print_classes(const struct train_classes *classes,
                                            const char *between, struct strbuf *out);
 
@@ -175,8 +177,8 @@ struct train_evaluation {
     const char *outputs; /* file for what the model gives for every sample, or NULL: none */
     int64_t beam;        /* hypotheses side by side, of a model that translates; 1 is greedy */
 };
-/* Loads weights and evaluates them. out: val_loss, val_accuracy, val_top5, perplexity, tokens_per_s,
- * bleu, weights_sha256, seconds, and of a checkpoint steps. */
+/* Loads weights and evaluates them. out: val_loss, val_accuracy, val_top5, perplexity,
+ * tokens_per_s, bleu, weights_sha256, seconds, and of a checkpoint steps. */
 MUST_CHECK enum status train_evaluate(struct job *job,
                                       const struct train_evaluation *evaluation,
                                       struct train_result *out, struct train_classes *classes);
@@ -196,8 +198,8 @@ struct bench_result {
     /* Of each rank: the share of its time that it waits, and that the others wait for it. */
     double rank_wait[BENCH_RANKS], rank_made_wait[BENCH_RANKS];
 };
-/* Steps on one synthetic batch already in place, in windows of about 0.25 s. With settings.trace writes
- * trace.json to settings.out, or to the current folder. */
+/* Steps on one synthetic batch already in place, in windows of about 0.25 s. With settings.trace
+ * writes trace.json to settings.out, or to the current folder. */
 MUST_CHECK enum status train_bench(struct job *job, int windows, struct bench_result *out);
 
 /* What a step of training does with one bucket of gradients, and how long it takes
@@ -228,16 +230,17 @@ MUST_CHECK enum status train_time_bucket(const struct bench_bucket *bench,
                                          struct transport *transport,
                                          struct bench_op out[BENCH_BUCKET_OPS]);
 
-/* Times every kernel that can run a problem, on the device and in the precision that settings say, and calls `tell` for each in
- * the table's order. */
+/* Times every kernel that can run a problem, on the device and in the precision that settings say,
+ * and calls `tell` for each in the table's order. */
 MUST_CHECK enum status train_time_kernels(const char *problem, const struct settings *settings,
                                           void (*tell)(void *arg, const struct kernel *row,
                                                        double seconds),
                                           void *arg);
 /* Where a user has the table of kernels of a device. */
 const char *train_table_path(const char *home, const char *device, char out[SETTINGS_TEXT]);
-/* Measures every kernel that can run each of the job's problems and writes the fastest to `path`, of a device those that are
- * faster than the first; calls `tell` with a line a problem, a JSON object if asked for. */
+/* Measures every kernel that can run each of the job's problems and writes the fastest to `path`,
+ * of a device those that are faster than the first; calls `tell` with a line a problem, a JSON
+ * object if asked for. */
 MUST_CHECK enum status train_tune(struct job *job, const char *path, bool json,
                                   void (*tell)(void *arg, const char *line), void *arg);
 
