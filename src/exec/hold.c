@@ -391,6 +391,7 @@ int hold_phase_of(const struct exec *exec, const struct hold_walk *walk, int seg
 
     for (int p = 0; p < s->count; p++)
         per += s->kinds[p] == kind;
+    BUG_ON(per == 0); /* the task runs in none: hold_times */
     for (int left = time % per; s->kinds[at] != kind || left-- > 0;)
         at++;
     return time / per * s->count + at;

@@ -205,12 +205,17 @@ static enum status sync_announced(struct lane *lane, const struct lane_shard *sh
 /* The table ---------------------------------------------------------------------------------- */
 
 static const struct lane_row rows[TASK_KINDS] = {
-    [TASK_COMPUTE] = { run_nodes },   [TASK_SEND] = { run_nodes },
-    [TASK_RECEIVE] = { run_nodes },   [TASK_TENSOR] = { run_nodes },
-    [TASK_COPY] = { run_copy },       [TASK_COLUMNS] = { run_columns },
-    [TASK_PULL] = { run_pull },       [TASK_ALL_GATHER] = { run_gather },
-    [TASK_CLIP] = { run_clip },       [TASK_ACCUMULATE] = { run_accumulate, sync_announced },
-    [TASK_BARRIER] = { run_is_read },
+    [TASK_COMPUTE] = { .run = run_nodes },
+    [TASK_SEND] = { .run = run_nodes },
+    [TASK_RECEIVE] = { .run = run_nodes },
+    [TASK_TENSOR] = { .run = run_nodes },
+    [TASK_COPY] = { .run = run_copy },
+    [TASK_COLUMNS] = { .run = run_columns },
+    [TASK_PULL] = { .run = run_pull },
+    [TASK_ALL_GATHER] = { .run = run_gather },
+    [TASK_CLIP] = { .run = run_clip },
+    [TASK_ACCUMULATE] = { .run = run_accumulate, .then = sync_announced },
+    [TASK_BARRIER] = { .run = run_is_read },
 };
 
 static bool is_of_lanes(const struct task *task)

@@ -78,14 +78,14 @@ static size_t width_of(size_t count)
 /* A shard of one sample for each thread, or several if settings say so. */
 static enum status make_job(const struct settings *settings, size_t bytes, struct job **out)
 {
-    const size_t count = bytes / sizeof(float), width = width_of(count);
+    const size_t count = bytes / sizeof(float), width = width_of(count), rows = count / width;
     struct settings s = *settings;
 
     s.threads = s.threads ? s.threads : 1;
     s.dense = true; /* a gradient of the whole table */
     s.vocab = 0;
     s.length = 0;
-    s.options[OPTION_ROWS] = (double)(count / width);
+    s.options[OPTION_ROWS] = (double)rows;
     s.options[OPTION_WIDTH] = (double)width;
     s.batch = s.shards ? s.shards : s.ranks * s.threads * (s.accumulate ? s.accumulate : 1);
     snprintf(s.model, sizeof s.model, "%s", bucket_model.name);
@@ -290,7 +290,7 @@ static enum status run_steps(struct timer *timer, int64_t steps, double *out_sec
 /* Until some time has passed; then rank 0 says how many steps are timed. */
 static enum status warm_up(struct timer *timer)
 {
-    const double wanted = timer->bench->seconds ? timer->bench->seconds : usual_seconds;
+    const double wanted = timer->bench->seconds > 0 ? timer->bench->seconds : usual_seconds;
     const int64_t shards = exec_shard_count(timer->exec) / exec_lanes(timer->exec) + 2;
     const int64_t room = TRACE_CAPACITY / (EVENTS_A_SHARD * shards);
     double total = 0, seconds;

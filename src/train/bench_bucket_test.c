@@ -149,10 +149,11 @@ static void test_clipping_has_a_sum_and_an_update(void)
 
 static void test_compressed_gradients_have_no_reduce_scatter(void)
 {
-    static const char *const names[] = { "messages: all_reduce+update (compressed), all_gather "
-                                         "(no bytes)",
-                                         "", "messages: all_reduce+update (compressed)",
-                                         "messages: all_gather (no bytes)" };
+    static const char *const names[] = {
+        ("messages: all_reduce+update (compressed), all_gather "
+         "(no bytes)"),
+        "", "messages: all_reduce+update (compressed)", "messages: all_gather (no bytes)"
+    };
     struct trial trial = trial_of(2, true, 4096);
 
     snprintf(trial.settings.compress, sizeof trial.settings.compress, "int8");
