@@ -70,7 +70,7 @@ const char *memory_name(enum memory_kind kind)
     return names[kind];
 }
 
-void task_print_name(const struct task *task, struct strbuf *out)
+void task_print_kinds(const struct task *task, struct strbuf *out)
 {
     const char *before = "";
 
@@ -80,6 +80,11 @@ void task_print_name(const struct task *task, struct strbuf *out)
         strbuf_printf(out, "%s%s", before, task_kind_name((enum task_kind)kind));
         before = "+";
     }
+}
+
+void task_print_name(const struct task *task, struct strbuf *out)
+{
+    task_print_kinds(task, out);
     if (task->place == PLACE_SERVER && task->slice >= 0)
         strbuf_printf(out, " slice %d of", task->slice);
     if (task->bucket >= 0)

@@ -289,6 +289,8 @@ const char *task_kind_name(enum task_kind kind);
 const char *task_medium_name(enum task_medium medium);
 const char *task_place_name(enum task_place place);
 const char *memory_name(enum memory_kind kind);
+/* "reduce_scatter+update+all_gather": the kinds of work that a task does. */
+void task_print_kinds(const struct task *task, struct strbuf *out);
 /* "reduce_scatter+update+all_gather bucket 3": what a task does and about what. */
 void task_print_name(const struct task *task, struct strbuf *out);
 /* A task a line: number, place, medium, name, waits, what it reads and writes. */

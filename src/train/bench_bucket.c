@@ -179,14 +179,7 @@ static bool is_before_op(const struct program *program, int number, int op)
 
 static void print_kinds(const struct task *task, struct strbuf *out)
 {
-    const char *before = "";
-
-    for (int kind = 0; kind < TASK_KINDS; kind++) {
-        if (!(task->does >> kind & 1))
-            continue;
-        strbuf_printf(out, "%s%s", before, task_kind_name((enum task_kind)kind));
-        before = "+";
-    }
+    task_print_kinds(task, out);
     if (task->note)
         strbuf_printf(out, " (%s)", task->note);
 }
